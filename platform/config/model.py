@@ -1,0 +1,292 @@
+"""The configuration tree: every key, its unit, its range and its default, in one frozen pydantic model.
+
+Nothing here does I/O. `load.py` reads files, environment and `--set`; after start-up nobody reads the
+environment again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _whole_number(value: object) -> object:
+    """Let `1e6` stand for 1000000: YAML reads it as a float, and refusing it helps nobody."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _list_to_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=0)]
+Positive = Annotated[int, BeforeValidator(_whole_number), Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(gt=0.0)]
+Args = dict[str, Any]
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, unknown keys refused, no NaN, no bool where a number belongs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ModelSection(Section):
+    """What is trained."""
+
+    factory: str = Field("builtin:transformer", description="`builtin:NAME`, or `module:function` of your own code")
+    args: Args = Field(default_factory=dict, description="handed to the factory as its `args`")
+
+
+class DataSection(Section):
+    """What it is trained on."""
+
+    factory: str = Field("builtin:python-stdlib", description="`builtin:NAME`, or `module:function` of your own code")
+    args: Args = Field(default_factory=dict, description="handed to the factory as its `args`")
+    sequence_tokens: Positive = Field(128, description="tokens per sample")
+
+
+class OptimizerSection(Section):
+    """How the weights move. The learning rate's course over time is in `schedule`."""
+
+    factory: str = Field("builtin:adamw", description="`builtin:NAME`, or `module:function` of your own code")
+    args: Args = Field(default_factory=dict, description="handed to the factory as its `args`")
+    lr: Annotated[float, Field(gt=0.0)] = Field(1e-3, description="peak learning rate")
+    betas: Annotated[tuple[Fraction, Fraction], BeforeValidator(_list_to_tuple)] = Field(
+        (0.9, 0.95), description="AdamW's exponential decay rates of the two moments"
+    )
+    eps: Annotated[float, Field(gt=0.0)] = Field(
+        1e-8, description="added to the root of the second moment; larger values slow layers with small gradients"
+    )
+    weight_decay: Annotated[float, Field(ge=0.0)] = Field(0.1, description="decoupled; matrices only")
+
+
+class ScheduleSection(Section):
+    """Learning-rate schedule: linear warm-up, then cosine to `min_ratio` of the peak at `train.steps`."""
+
+    warmup_steps: Count = Field(20, description="steps of linear warm-up")
+    min_ratio: Fraction = Field(0.1, description="last learning rate as a share of the peak")
+
+
+class TrainSection(Section):
+    """The step loop."""
+
+    steps: Positive = Field(description="global batches to consume")
+    precision: Literal["bf16", "fp32"] = Field("bf16", description="compute precision; masters and moments are fp32")
+    global_batch: Positive = Field(16, description="samples per step over all workers; constant at any worker count")
+    micro_batch: Positive = Field(8, description="samples per forward pass of one worker")
+    deterministic: bool = Field(default=True, description="refuse operations whose result depends on timing")
+    threads: Positive = Field(1, description="CPU threads of one worker; part of what makes bits repeat")
+    clip_norm: Annotated[float, Field(gt=0.0)] | None = Field(1.0, description="global gradient norm limit; null is off")
+    log_every: Positive = Field(10, description="steps between two printed lines")
+
+
+class ClusterSection(Section):
+    """Where the workers run."""
+
+    workers: Positive = Field(2, description="worker processes (ranks)")
+    cpus_per_worker: Annotated[float, Field(gt=0.0)] = Field(1.0, description="CPUs reserved for one worker")
+    accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto takes GPUs where the cluster has them")
+    address: str | None = Field(None, description="Ray address; null: RAY_ADDRESS, or else a local cluster of our own")
+    wait_s: Seconds = Field(600.0, description="how long to wait for free resources")
+    collective_timeout_s: Seconds = Field(120.0, description="limit of one collective operation")
+    start_timeout_s: Seconds = Field(300.0, description="limit for a worker group to start and form its world")
+    step_timeout_s: Seconds = Field(300.0, description="limit for one step before the attempt is ended")
+    shared_path: str | None = Field(None, description="folder that all nodes share; needed by Ray on several nodes")
+
+
+class StorageSection(Section):
+    """Where the run keeps what it must not lose. In YAML a plain string stands for `url`."""
+
+    url: str = Field("embedded", description="`embedded`, `s3://bucket/prefix` or `file:///path`")
+    endpoint: str | None = Field(None, description="S3 endpoint; null is AWS, or AWS_ENDPOINT_URL_S3")
+    region: str | None = Field(None, description="S3 region; null is the environment's")
+    profile: str | None = Field(None, description="AWS profile; null is the default chain")
+    checksums: Literal["when_supported", "when_required"] = Field(
+        "when_supported", description="S3 checksum headers; some S3-like stores need `when_required`"
+    )
+    timeout_s: Seconds = Field(30.0, description="limit of one request, retries apart")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_string(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+
+class CheckpointSection(Section):
+    """When state is saved, and what is kept."""
+
+    every_steps: Positive = Field(10, description="steps between two checkpoints")
+    keep_last: Positive = Field(3, description="newest good checkpoints to keep; what the ladder may need is always kept")
+    good_after_steps: Count = Field(20, description="healthy steps beyond a checkpoint before it is known good")
+    deadline_s: Seconds = Field(300.0, description="limit of one save; a later one is abandoned")
+    max_missed: Positive = Field(3, description="saves missed in a row before an alert")
+
+
+class DetectSection(Section):
+    """When a loss or a gradient norm is called a spike."""
+
+    warmup_steps: Count = Field(20, description="accepted steps before the spike rule speaks")
+    window_steps: Positive = Field(256, description="accepted residuals that make the baseline")
+    z: Annotated[float, Field(gt=0.0)] = Field(6.0, description="robust z-score of a flagged step")
+    severe_z: Annotated[float, Field(gt=0.0)] = Field(12.0, description="robust z-score that needs no grace")
+    persist_of: Annotated[tuple[Positive, Positive], BeforeValidator(_list_to_tuple)] = Field(
+        (3, 5), description="m of n steps flagged make a spike persistent"
+    )
+    grace_steps: Count = Field(20, description="steps that a persistent but mild spike gets to heal by itself")
+    norm_ratio: Annotated[float, Field(gt=1.0)] = Field(10.0, description="gradient norm over its median: no grace")
+
+
+class NonfiniteSection(Section):
+    """Non-finite gradients are never applied; this says how many dropped updates are too many."""
+
+    patience: Positive = Field(3, description="dropped updates in a row that open an incident")
+
+
+class LadderSection(Section):
+    """How the ladder of repairs is climbed."""
+
+    probation_steps: Positive = Field(50, description="healthy steps past a numeric incident that close its episode")
+    episodes_per_hour: Positive = Field(6, description="episodes within an hour before the run stops for a person")
+    episodes_total: Positive = Field(50, description="episodes in all before the run stops for a person")
+    reset_after_steps: Positive = Field(1000, description="healthy steps that reset both budgets")
+
+
+class RollbackSection(Section):
+    """Tier 2."""
+
+    min_steps: Count = Field(100, description="a numeric rollback goes at least this far before the onset")
+    lr_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(0.8, description="the learning rate is multiplied by this")
+
+
+class Fp32Section(Section):
+    """Tier 3."""
+
+    window_steps: Positive = Field(100, description="steps before the onset from which FP32 replay starts")
+    margin_steps: Count = Field(10, description="steps past the last anomalous one that are still done in FP32")
+
+
+class LrSection(Section):
+    """What becomes of a reduced learning rate."""
+
+    floor: Fraction = Field(0.5, description="lowest factor on the schedule; at the floor tier 2 counts as failed")
+    hold_steps: Count = Field(200, description="steps that a factor is held after its episode closed")
+    ramp_steps: Positive = Field(1000, description="steps over which the factor returns to 1")
+
+
+class JournalSection(Section):
+    """The run's memory of what was decided."""
+
+    deadline_s: Seconds = Field(300.0, description="how long a new generation waits for a store that is down")
+
+
+class TrackingSection(Section):
+    """MLflow is a mirror that may fail; the run's own storage is the record."""
+
+    uri: str | None = Field("sqlite", description="MLflow tracking URI; `sqlite`: a file of our own; null: off")
+    experiment: str = Field("stormsail", description="MLflow experiment name")
+    every_s: Seconds = Field(5.0, description="seconds between two batches sent")
+
+
+class KillFault(Section):
+    """SIGKILL one rank at the start of a step, once."""
+
+    kind: Literal["kill"]
+    step: Count
+    rank: Count = 0
+
+
+class LrInstabilityFault(Section):
+    """Multiply the applied learning rate by `scale`, but only while the ladder's LR factor is 1."""
+
+    kind: Literal["lr_instability"]
+    step: Count
+    steps: Positive = 8
+    scale: Annotated[float, Field(gt=1.0)] = 30.0
+
+
+class Bf16OverflowFault(Section):
+    """Make one rank's gradient overflow, but only while the engine does not compute in FP32."""
+
+    kind: Literal["bf16_overflow"]
+    step: Count
+    steps: Positive = 3
+    rank: Count = 0
+
+
+class NonfiniteFault(Section):
+    """Make one rank's gradient non-finite at each step of a window, always or the first `times` times."""
+
+    kind: Literal["nonfinite"]
+    step: Count
+    steps: Positive = 1
+    rank: Count = 0
+    times: Positive | None = None
+
+
+class RaiseFault(Section):
+    """Raise an exception in one rank's step, as user code would, always or the first `times` times."""
+
+    kind: Literal["raise"]
+    step: Count
+    rank: Count = 0
+    times: Positive | None = None
+
+
+Fault = Annotated[
+    KillFault | LrInstabilityFault | Bf16OverflowFault | NonfiniteFault | RaiseFault, Field(discriminator="kind")
+]
+
+
+class DrillSection(Section):
+    """Faults to inject on purpose, and the proof that is asked for."""
+
+    faults: Annotated[tuple[Fault, ...], BeforeValidator(_list_to_tuple)] = ()
+    twin_step: Count | None = Field(
+        None, description="also run an undisturbed twin up to this step and compare the state bit for bit"
+    )
+
+
+class RunConfig(Section):
+    """One run, whole."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")] = Field(
+        description="names the run and its folder in the store"
+    )
+    seed: Count = 1
+    train: TrainSection
+    model: ModelSection = ModelSection()
+    data: DataSection = DataSection()
+    optimizer: OptimizerSection = OptimizerSection()
+    schedule: ScheduleSection = ScheduleSection()
+    cluster: ClusterSection = ClusterSection()
+    storage: StorageSection = StorageSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    detect: DetectSection = DetectSection()
+    nonfinite: NonfiniteSection = NonfiniteSection()
+    ladder: LadderSection = LadderSection()
+    rollback: RollbackSection = RollbackSection()
+    fp32: Fp32Section = Fp32Section()
+    lr: LrSection = LrSection()
+    journal: JournalSection = JournalSection()
+    tracking: TrackingSection = TrackingSection()
+    drill: DrillSection = DrillSection()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        if self.schedule.warmup_steps >= self.train.steps:
+            msg = f"schedule.warmup_steps ({self.schedule.warmup_steps}) must be below train.steps ({self.train.steps})"
+            raise ValueError(msg)
+        if self.detect.persist_of[0] > self.detect.persist_of[1]:
+            msg = f"detect.persist_of: {self.detect.persist_of[0]} of {self.detect.persist_of[1]} can never happen"
+            raise ValueError(msg)
+        for fault in self.drill.faults:
+            rank = getattr(fault, "rank", 0)
+            if rank >= self.cluster.workers:
+                msg = f"drill.faults: rank {rank} does not exist with cluster.workers {self.cluster.workers}"
+                raise ValueError(msg)
+        return self
