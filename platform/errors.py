@@ -157,3 +157,13 @@ class WorkerFaultError(StormsailError):
 
 class ClusterError(TryLaterError):
     """The Ray cluster lacks something (resources, the package, a node); the operator acts."""
+
+
+_BY_EXIT_CODE: dict[int, type[StormsailError]] = {
+    kind.exit_code: kind for kind in (InternalError, ConfigError, CheckFailedError, LadderExhaustedError, StoppedError, TryLaterError)
+}
+
+
+def kind_of(exit_code: int) -> type[StormsailError]:
+    """The plain error family that ends with this exit code; `InternalError` for a code that none has."""
+    return _BY_EXIT_CODE.get(exit_code, InternalError)

@@ -31,11 +31,12 @@ class FaultKind(StrEnum):
     USER_CODE = "user_code"
     SPIKE = "spike"
     NONFINITE = "nonfinite"
+    RESUME_FAULT = "resume_fault"
 
     @property
     def numeric(self) -> bool:
         """Whether the numbers are at fault rather than the machines."""
-        return self in (FaultKind.SPIKE, FaultKind.NONFINITE)
+        return self in (FaultKind.SPIKE, FaultKind.NONFINITE, FaultKind.RESUME_FAULT)
 
 
 class Tier(StrEnum):
@@ -123,6 +124,8 @@ class Directive:
         stop_step: If set, end after this step (a stop on request), saving state.
         stop_reason: Why to stop, or "".
         reason: Why this was decided, in one line.
+        expected_losses: (step, loss) recorded earlier for the first steps after the restore; they must come again.
+        exact: Whether they must come again bit for bit (same precision, world size and LR).
     """
 
     generation: int
@@ -135,6 +138,23 @@ class Directive:
     stop_step: int | None = None
     stop_reason: str = ""
     reason: str = ""
+    expected_losses: tuple[tuple[int, float], ...] = ()
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Everything that a worker needs to start: its place in the world and what to do there.
+
+    Attributes:
+        world: The process group to join.
+        directive: What to load and how to go on; decided once, the same for all ranks.
+        fired: How often each drill fault has fired so far, by its index in `drill.faults`.
+    """
+
+    world: World
+    directive: Directive
+    fired: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +224,8 @@ class Heartbeat:
         phase: What it does.
         step: The step it is at.
         rows: New rows of rank 0 since its last heartbeat.
-        lines: Events that it wants recorded, as (kind, fields).
+        lines: Events that it wants recorded, as (number, kind, fields); numbered from 1 in each process, so that
+            a heartbeat said twice is recorded once.
     """
 
     attempt: int
@@ -213,7 +234,7 @@ class Heartbeat:
     phase: Phase
     step: int
     rows: tuple[StepRow, ...] = ()
-    lines: tuple[tuple[str, dict[str, object]], ...] = ()
+    lines: tuple[tuple[int, str, dict[str, object]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ environment again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -22,8 +23,8 @@ def _list_to_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=0)]
-Positive = Annotated[int, BeforeValidator(_whole_number), Field(ge=1)]
+Count = Annotated[int, Field(ge=0), BeforeValidator(_whole_number)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole_number)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0)]
 Args = dict[str, Any]
@@ -81,7 +82,9 @@ class TrainSection(Section):
     micro_batch: Positive = Field(8, description="samples per forward pass of one worker")
     deterministic: bool = Field(default=True, description="refuse operations whose result depends on timing")
     threads: Positive = Field(1, description="CPU threads of one worker; part of what makes bits repeat")
-    clip_norm: Annotated[float, Field(gt=0.0)] | None = Field(1.0, description="global gradient norm limit; null is off")
+    clip_norm: Annotated[float, Field(gt=0.0)] | None = Field(
+        1.0, description="global gradient norm limit; null is off"
+    )
     log_every: Positive = Field(10, description="steps between two printed lines")
 
 
@@ -102,7 +105,9 @@ class ClusterSection(Section):
 class StorageSection(Section):
     """Where the run keeps what it must not lose. In YAML a plain string stands for `url`."""
 
-    url: str = Field("embedded", description="`embedded`, `s3://bucket/prefix` or `file:///path`")
+    url: Annotated[str, Field(pattern=r"^(embedded|s3://[^/\s]+(/\S*)?|file:///.+)$")] = Field(
+        "embedded", description="`embedded`, `s3://bucket/prefix` or `file:///path`"
+    )
     endpoint: str | None = Field(None, description="S3 endpoint; null is AWS, or AWS_ENDPOINT_URL_S3")
     region: str | None = Field(None, description="S3 region; null is the environment's")
     profile: str | None = Field(None, description="AWS profile; null is the default chain")
@@ -121,7 +126,9 @@ class CheckpointSection(Section):
     """When state is saved, and what is kept."""
 
     every_steps: Positive = Field(10, description="steps between two checkpoints")
-    keep_last: Positive = Field(3, description="newest good checkpoints to keep; what the ladder may need is always kept")
+    keep_last: Positive = Field(
+        3, description="newest good checkpoints to keep; what the ladder may need is always kept"
+    )
     good_after_steps: Count = Field(20, description="healthy steps beyond a checkpoint before it is known good")
     deadline_s: Seconds = Field(300.0, description="limit of one save; a later one is abandoned")
     max_missed: Positive = Field(3, description="saves missed in a row before an alert")
@@ -160,7 +167,9 @@ class RollbackSection(Section):
     """Tier 2."""
 
     min_steps: Count = Field(100, description="a numeric rollback goes at least this far before the onset")
-    lr_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(0.8, description="the learning rate is multiplied by this")
+    lr_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.8, description="the learning rate is multiplied by this"
+    )
 
 
 class Fp32Section(Section):
@@ -192,49 +201,55 @@ class TrackingSection(Section):
     every_s: Seconds = Field(5.0, description="seconds between two batches sent")
 
 
+FaultStep = Annotated[Count, Field(description="global step at which it begins")]
+FaultSteps = Annotated[Positive, Field(description="steps that it lasts")]
+FaultRank = Annotated[Count, Field(description="the rank that it hits")]
+FaultTimes = Annotated[Positive | None, Field(description="fire only this many times; null: always")]
+
+
 class KillFault(Section):
     """SIGKILL one rank at the start of a step, once."""
 
     kind: Literal["kill"]
-    step: Count
-    rank: Count = 0
+    step: FaultStep
+    rank: FaultRank = 0
 
 
 class LrInstabilityFault(Section):
     """Multiply the applied learning rate by `scale`, but only while the ladder's LR factor is 1."""
 
     kind: Literal["lr_instability"]
-    step: Count
-    steps: Positive = 8
-    scale: Annotated[float, Field(gt=1.0)] = 30.0
+    step: FaultStep
+    steps: FaultSteps = 8
+    scale: Annotated[float, Field(gt=1.0)] = Field(30.0, description="multiplies the applied learning rate")
 
 
 class Bf16OverflowFault(Section):
     """Make one rank's gradient overflow, but only while the engine does not compute in FP32."""
 
     kind: Literal["bf16_overflow"]
-    step: Count
-    steps: Positive = 3
-    rank: Count = 0
+    step: FaultStep
+    steps: FaultSteps = 3
+    rank: FaultRank = 0
 
 
 class NonfiniteFault(Section):
     """Make one rank's gradient non-finite at each step of a window, always or the first `times` times."""
 
     kind: Literal["nonfinite"]
-    step: Count
-    steps: Positive = 1
-    rank: Count = 0
-    times: Positive | None = None
+    step: FaultStep
+    steps: FaultSteps = 1
+    rank: FaultRank = 0
+    times: FaultTimes = None
 
 
 class RaiseFault(Section):
     """Raise an exception in one rank's step, as user code would, always or the first `times` times."""
 
     kind: Literal["raise"]
-    step: Count
-    rank: Count = 0
-    times: Positive | None = None
+    step: FaultStep
+    rank: FaultRank = 0
+    times: FaultTimes = None
 
 
 Fault = Annotated[
@@ -245,7 +260,7 @@ Fault = Annotated[
 class DrillSection(Section):
     """Faults to inject on purpose, and the proof that is asked for."""
 
-    faults: Annotated[tuple[Fault, ...], BeforeValidator(_list_to_tuple)] = ()
+    faults: Annotated[tuple[Fault, ...], BeforeValidator(_list_to_tuple)] = Field((), description="what to break, when")
     twin_step: Count | None = Field(
         None, description="also run an undisturbed twin up to this step and compare the state bit for bit"
     )
@@ -255,9 +270,9 @@ class RunConfig(Section):
     """One run, whole."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")] = Field(
-        description="names the run and its folder in the store"
+        description="names the run and its folder in the store: lower-case letters, digits, `.`, `_`, `-`"
     )
-    seed: Count = 1
+    seed: Count = Field(1, description="initial weights, data order and dropout follow from it")
     train: TrainSection
     model: ModelSection = ModelSection()
     data: DataSection = DataSection()
@@ -278,15 +293,22 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
-        if self.schedule.warmup_steps >= self.train.steps:
-            msg = f"schedule.warmup_steps ({self.schedule.warmup_steps}) must be below train.steps ({self.train.steps})"
-            raise ValueError(msg)
+        found = list(self._contradictions())
+        if found:
+            raise ValueError("\n".join(found))
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        """What cannot all be meant, one line each, beginning with the key to change."""
+        steps = self.train.steps
+        if self.schedule.warmup_steps >= steps:
+            yield f"schedule.warmup_steps ({self.schedule.warmup_steps}) must be below train.steps ({steps})"
         if self.detect.persist_of[0] > self.detect.persist_of[1]:
-            msg = f"detect.persist_of: {self.detect.persist_of[0]} of {self.detect.persist_of[1]} can never happen"
-            raise ValueError(msg)
-        for fault in self.drill.faults:
+            yield f"detect.persist_of: {self.detect.persist_of[0]} of {self.detect.persist_of[1]} can never happen"
+        if self.drill.twin_step is not None and self.drill.twin_step > steps:
+            yield f"drill.twin_step ({self.drill.twin_step}) must be at most train.steps ({steps})"
+        for index, fault in enumerate(self.drill.faults):
             rank = getattr(fault, "rank", 0)
             if rank >= self.cluster.workers:
-                msg = f"drill.faults: rank {rank} does not exist with cluster.workers {self.cluster.workers}"
-                raise ValueError(msg)
-        return self
+                workers = self.cluster.workers
+                yield f"drill.faults.{index}.rank ({rank}) does not exist with cluster.workers ({workers})"

@@ -1,0 +1,50 @@
+# Each target needs nothing else before it: what it lacks, it makes. `make` alone lists them.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+# A checkout that was moved, or a folder that was emptied, is set up anew.
+ifneq ($(shell cat $(VENV)/.made-at 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+# More words for pytest: make test PYTEST_ARGS="-k ladder -x"
+PYTEST_ARGS ?=
+PACKAGES := platform workers supervisor tuning
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## build .venv with everything pinned (PYTHON=... chooses the interpreter)
+
+$(STAMP): pyproject.toml constraints.txt .ci/setup
+	@PYTHON='$(PYTHON)' .ci/setup
+
+demo: $(STAMP) ## train a small model, break it three times, and watch it heal
+	@$(BIN)/stormsail train examples/quickstart.yaml --fresh
+
+test: $(STAMP) ## the whole test suite
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(STAMP) ## the tests that start no Ray cluster and need no GPU
+	@$(BIN)/python -m pytest -m "not cluster and not gpu" $(PYTEST_ARGS)
+
+lint: $(STAMP) ## style, types, import directions, spelling, dependencies, layout
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/deptry $(PACKAGES)
+	$(BIN)/python -m pytest -q tests/layout
+
+format: $(STAMP) ## let ruff repair what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv and every cache (runs live in ~/.stormsail and stay)
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

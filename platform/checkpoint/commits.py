@@ -1,0 +1,138 @@
+"""Which checkpoints there are: read from the commit objects, ordered by the step in their bodies, never by name."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from stormsail.platform.checkpoint.keys import COMMITS, commit_key, manifest_key
+from stormsail.platform.checkpoint.manifest import Commit, Manifest, unpack_manifest
+from stormsail.platform.checkpoint.records import unseal
+from stormsail.platform.errors import CheckpointError, ObjectMissingError
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong on the store.
+
+    Attributes:
+        key: The object.
+        kind: `missing`, `damaged` or `incomplete`.
+        detail: What was expected and what was found.
+    """
+
+    key: str
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.kind}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitScan:
+    """All commits of a run.
+
+    Attributes:
+        commits: Those that can be read, oldest step first (of equal steps the older generation first).
+        problems: Commit objects that cannot; the others are no worse for it.
+    """
+
+    commits: tuple[Commit, ...]
+    problems: tuple[Problem, ...]
+
+
+def scan_commits(store: ObjectStore) -> CommitScan:
+    """Read every commit object.
+
+    Raises:
+        StorageError: The store could not be listed or read; never reported as "none".
+    """
+    commits: list[Commit] = []
+    problems: list[Problem] = []
+    for info in store.list(COMMITS):
+        try:
+            commits.append(_read_commit(store, info.key))
+        except ObjectMissingError:
+            continue  # deleted by retention between the list and the get: it is no checkpoint any more
+        except CheckpointError as error:
+            problems.append(Problem(info.key, "damaged", error.what))
+    commits.sort(key=lambda commit: (commit.step, commit.generation))
+    return CommitScan(tuple(commits), tuple(problems))
+
+
+def list_commits(store: ObjectStore) -> list[Commit]:
+    """All commits, oldest step first; for callers that cannot go on past a damaged one.
+
+    Raises:
+        CheckpointError: A commit object is damaged.
+        StorageError: The store could not be listed or read.
+    """
+    scan = scan_commits(store)
+    if scan.problems:
+        raise CheckpointError(
+            f"{len(scan.problems)} commit objects cannot be read, the first: {scan.problems[0].detail}",
+            where=scan.problems[0].key,
+            todo="`stormsail checkpoints verify` names all damaged objects",
+            objects=tuple(problem.key for problem in scan.problems),
+        )
+    return list(scan.commits)
+
+
+def load_commit(store: ObjectStore, ref: CheckpointRef) -> Commit:
+    """The commit of one checkpoint.
+
+    Raises:
+        CheckpointError: There is none, or it is damaged.
+        StorageError: The store failed.
+    """
+    key = commit_key(ref)
+    try:
+        return _read_commit(store, key)
+    except ObjectMissingError as error:
+        raise CheckpointError(
+            f"there is no checkpoint of step {ref.step} from generation {ref.generation}",
+            where=key,
+            todo="`stormsail checkpoints ls` shows those that there are",
+            objects=(key,),
+        ) from error
+
+
+def load_manifest(store: ObjectStore, ref: CheckpointRef | Commit) -> Manifest:
+    """The manifest of a committed checkpoint, checked against its commit and for completeness.
+
+    Raises:
+        CheckpointError: No such checkpoint, or commit or manifest are missing or damaged.
+        StorageError: The store failed.
+    """
+    record = load_commit(store, ref) if isinstance(ref, CheckpointRef) else ref
+    key = manifest_key(record.ref)
+    try:
+        body = store.get(key)
+    except ObjectMissingError as error:
+        raise CheckpointError("the manifest is missing", where=key, objects=(key,)) from error
+    found = hashlib.sha256(body).hexdigest()
+    if found != record.manifest_sha256:
+        raise CheckpointError(
+            f"the manifest is damaged: SHA-256 is {found}, expected {record.manifest_sha256}",
+            where=key,
+            objects=(key,),
+        )
+    manifest = unpack_manifest(body, key)
+    if (manifest.ref, manifest.root) != (record.ref, record.root):
+        raise CheckpointError("the manifest is not the one of its commit", where=key, objects=(key,))
+    manifest.check_complete()
+    return manifest
+
+
+def _read_commit(store: ObjectStore, key: str) -> Commit:
+    record = unseal(store.get(key), Commit, key)
+    if commit_key(record.ref) != key:
+        raise CheckpointError(
+            f"the object says that it is step {record.step} of generation {record.generation}",
+            where=key,
+            objects=(key,),
+        )
+    return record

@@ -1,0 +1,82 @@
+"""Where the objects of a run's checkpoints lie. Names are only addresses: order and truth come from the bodies."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from stormsail.platform.messages import CheckpointRef
+
+FORMAT_KEY = "format.json"
+GENERATIONS = "generations/"
+COMMITS = "commits/"
+MANIFESTS = "manifests/"
+PARTS = "parts/"
+PACKS = "packs/"
+
+_PACK_NAME = re.compile(r"^(\d{8,})-(\d{12,})-(\d{5,})-(\d{5,})$")
+_REF = re.compile(r"^(\d{8,})/(\d{12,})$")
+
+
+def generation_key(number: int) -> str:
+    """The record of one generation."""
+    return f"{GENERATIONS}{number:08d}"
+
+
+def commit_key(ref: CheckpointRef) -> str:
+    """The commit: without it there is no checkpoint."""
+    return f"{COMMITS}{_ref_path(ref)}"
+
+
+def manifest_key(ref: CheckpointRef) -> str:
+    """The merged manifest."""
+    return f"{MANIFESTS}{_ref_path(ref)}"
+
+
+def part_key(ref: CheckpointRef, rank: int) -> str:
+    """What one rank wrote."""
+    return f"{PARTS}{_ref_path(ref)}/{rank:05d}"
+
+
+def pack_key(ref: CheckpointRef, rank: int, number: int) -> str:
+    """A rank's pack; two digits of a hash spread the packs over the store's partitions."""
+    name = f"{ref.generation:08d}-{ref.step:012d}-{rank:05d}-{number:05d}"
+    return f"{PACKS}{hashlib.sha256(name.encode()).hexdigest()[:2]}/{name}"
+
+
+def owner_of(key: str) -> CheckpointRef | None:
+    """The checkpoint that a commit, manifest, part or pack belongs to; None for keys that are not one of ours."""
+    if key.startswith(PACKS):
+        return _pack_owner(key)
+    for prefix, make in ((COMMITS, commit_key), (MANIFESTS, manifest_key)):
+        if key.startswith(prefix):
+            ref = _parse_ref(key.removeprefix(prefix))
+            return ref if ref is not None and make(ref) == key else None
+    if key.startswith(PARTS):
+        path, _, rank = key.removeprefix(PARTS).rpartition("/")
+        ref = _parse_ref(path)
+        return ref if ref is not None and rank.isdecimal() and part_key(ref, int(rank)) == key else None
+    return None
+
+
+def pack_rank(key: str) -> int | None:
+    """The rank that wrote a pack, or None for a key that names no pack."""
+    match = _PACK_NAME.match(key.rpartition("/")[2])
+    return int(match[3]) if match and _pack_owner(key) is not None else None
+
+
+def _pack_owner(key: str) -> CheckpointRef | None:
+    match = _PACK_NAME.match(key.rpartition("/")[2])
+    if match is None:
+        return None
+    ref = CheckpointRef(int(match[1]), int(match[2]))
+    return ref if pack_key(ref, int(match[3]), int(match[4])) == key else None
+
+
+def _parse_ref(path: str) -> CheckpointRef | None:
+    match = _REF.match(path)
+    return CheckpointRef(int(match[1]), int(match[2])) if match else None
+
+
+def _ref_path(ref: CheckpointRef) -> str:
+    return f"{ref.generation:08d}/{ref.step:012d}"

@@ -1,0 +1,268 @@
+"""What a checkpoint consists of: the records that ranks, the committer and readers exchange, and how they are stored.
+
+A `RankPart` says what one rank wrote, a `Manifest` what all ranks wrote together, a `Commit` that it counts. Their
+bytes are untrusted when read: no pickle, strict types, unknown keys refused, sizes bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+import zstandard
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
+from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.records import RECORD_CONFIG, Record, canonical, parse
+from stormsail.platform.checkpoint.shards import COMPONENT_PATTERN, NAME_PATTERN
+from stormsail.platform.errors import CheckpointError
+from stormsail.platform.messages import CheckpointRef
+
+FORMAT: Final = 1
+MAX_MANIFEST_BYTES = 1 << 30
+
+Natural: TypeAlias = Annotated[int, Field(ge=0)]
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Sha256Hex: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+DigestHex: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Component: TypeAlias = Annotated[str, Field(pattern=COMPONENT_PATTERN)]
+JsonMap: TypeAlias = dict[str, JsonValue]
+
+
+class CheckpointMeta(Record):
+    """What rolls back together with the weights, besides the weights.
+
+    Attributes:
+        step: Global batches consumed, which is the next step to run.
+        applied: Optimizer updates, Adam's own step count.
+        tokens: Real tokens trained on.
+        data_position: Samples consumed, as an absolute position in the data order.
+        world_size: Ranks that wrote it.
+        threads: CPU threads per rank.
+        precision: Precision of the engine.
+        config_digest: Digest of the run's configuration.
+        software: Versions and processor type, for the comparison at restore.
+        optimizer: The optimizer's scalars.
+        rng: States of the random generators, as plain JSON.
+        detector: Baselines of the detectors.
+        decided: A copy of what the journal had decided, so that the checkpoint can be read alone.
+        losses_finite: Whether the last losses were all finite.
+        extra: Anything else.
+    """
+
+    step: Natural
+    applied: Natural
+    tokens: Natural
+    data_position: Natural
+    world_size: Positive
+    threads: Positive
+    precision: str
+    config_digest: str
+    software: dict[str, str] = Field(default_factory=dict)
+    optimizer: JsonMap = Field(default_factory=dict)
+    rng: JsonMap = Field(default_factory=dict)
+    detector: JsonMap = Field(default_factory=dict)
+    decided: JsonMap = Field(default_factory=dict)
+    losses_finite: bool = True
+    extra: JsonMap = Field(default_factory=dict)
+
+
+class FormatRecord(BaseModel):
+    """How the run's checkpoints are written. Unknown keys are let through: a newer version may have added some."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    format: Positive
+    chunk_elements: Positive
+    codecs: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """One tensor: its global shape, and which components of it are kept (sorted)."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = RECORD_CONFIG
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    shape: tuple[Natural, ...]
+    components: tuple[Component, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PackEntry:
+    """One pack object: frames back to back, nothing else."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = RECORD_CONFIG
+
+    key: str
+    size_bytes: Positive
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameEntry:
+    """One frame: where it lies, what is in it, and how to know that it is right.
+
+    Attributes:
+        pack: Index into the packs of the record that it stands in.
+        offset: First byte in the pack.
+        length: Bytes.
+        sha256: Of the stored bytes, checked before decoding.
+        tensor: Index into the tensors of the record that it stands in.
+        component: Which component of the tensor.
+        start: First flat element.
+        count: Elements, all inside one chunk of the grid.
+        digest: State digest of the decoded elements.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = RECORD_CONFIG
+
+    pack: Natural
+    offset: Natural
+    length: Positive
+    sha256: Sha256Hex
+    tensor: Natural
+    component: Component
+    start: Natural
+    count: Annotated[int, Field(ge=1, le=CHUNK_ELEMENTS)]
+    digest: DigestHex
+
+    @property
+    def stop(self) -> int:
+        """One past the last element."""
+        return self.start + self.count
+
+
+class RankPart(Record):
+    """What one rank wrote for one checkpoint. Travels by pickle to the committer, and lies on the store as JSON.
+
+    Attributes:
+        tensors: Every tensor that the rank knows, even where it owns no element.
+        nonfinite: NaN or infinite values among the rank's floats.
+        digest: State digest of all that the rank wrote.
+    """
+
+    format: Literal[1] = FORMAT
+    generation: Natural
+    step: Natural
+    rank: Natural
+    world_size: Positive
+    tensors: tuple[TensorEntry, ...]
+    packs: tuple[PackEntry, ...]
+    frames: tuple[FrameEntry, ...]
+    nonfinite: Natural
+    digest: DigestHex
+
+    @property
+    def ref(self) -> CheckpointRef:
+        """The checkpoint that this is a part of."""
+        return CheckpointRef(self.generation, self.step)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the rank's packs."""
+        return sum(pack.size_bytes for pack in self.packs)
+
+
+class Manifest(Record):
+    """All that is needed to read one checkpoint.
+
+    Attributes:
+        parent: The checkpoint that the writing generation had restored or written before, or None at the start.
+        root: State digest over everything; the same at any world size.
+        component_digests: The same per component; they add up to the root.
+        nonfinite: NaN or infinite values in the state.
+    """
+
+    format: Literal[1] = FORMAT
+    generation: Natural
+    step: Natural
+    parent: CheckpointRef | None
+    meta: CheckpointMeta
+    tensors: tuple[TensorEntry, ...]
+    packs: tuple[PackEntry, ...]
+    frames: tuple[FrameEntry, ...]
+    nonfinite: Natural
+    root: DigestHex
+    component_digests: dict[Component, DigestHex]
+
+    @property
+    def ref(self) -> CheckpointRef:
+        """Names this checkpoint."""
+        return CheckpointRef(self.generation, self.step)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all packs."""
+        return sum(pack.size_bytes for pack in self.packs)
+
+    @property
+    def root_digest(self) -> Digest:
+        """`root` as a value."""
+        return Digest.from_hex(self.root)
+
+    def check_complete(self) -> None:
+        """Every element there exactly once, every pack byte accounted for, all digests adding up.
+
+        Raises:
+            CheckpointError: With the first thing that is wrong.
+        """
+        from stormsail.platform.checkpoint.completeness import check_complete
+
+        check_complete(self)
+
+
+class Commit(Record):
+    """THE commit: small, last, conditional. What lists and retention need to know without the manifest.
+
+    Attributes:
+        manifest_sha256: Of the manifest's stored bytes.
+        stored_bytes: Bytes of all packs.
+        time_s: Seconds since the epoch by the committer's clock.
+    """
+
+    format: Literal[1] = FORMAT
+    generation: Natural
+    step: Natural
+    parent: CheckpointRef | None
+    applied: Natural
+    tokens: Natural
+    world_size: Positive
+    manifest_sha256: Sha256Hex
+    root: DigestHex
+    stored_bytes: Natural
+    nonfinite: Natural
+    losses_finite: bool
+    time_s: float
+
+    @property
+    def ref(self) -> CheckpointRef:
+        """Names the checkpoint."""
+        return CheckpointRef(self.generation, self.step)
+
+    @property
+    def finite(self) -> bool:
+        """Whether weights, moments and the last losses are all finite; others are never promoted to good."""
+        return self.losses_finite and self.nonfinite == 0
+
+
+def pack_manifest(manifest: Manifest) -> bytes:
+    """The manifest's bytes for the store: canonical JSON in one zstd frame."""
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(canonical(manifest))
+
+
+def unpack_manifest(data: bytes, key: str) -> Manifest:
+    """Read `pack_manifest`'s bytes back.
+
+    Raises:
+        CheckpointError: Not a whole manifest.
+    """
+    try:
+        size = zstandard.get_frame_parameters(data).content_size
+        if not 0 < size <= MAX_MANIFEST_BYTES:
+            raise CheckpointError(f"a manifest of {size} bytes is not believable", where=key, objects=(key,))
+        body = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CheckpointError(f"the manifest cannot be decompressed: {error}", where=key, objects=(key,)) from error
+    return parse(body, Manifest, key)

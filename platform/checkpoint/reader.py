@@ -1,0 +1,127 @@
+"""Reading checkpoints back, on any number of workers; the one module to import for it.
+
+Only frames that overlap what is wanted are read, each checked before and after decoding. The manifest's completeness
+check has added the same digests up to the root, so what is returned is part of exactly the state that was committed,
+or an error.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from stormsail.platform.checkpoint.commits import (
+    CommitScan,
+    Problem,
+    list_commits,
+    load_commit,
+    load_manifest,
+    scan_commits,
+)
+from stormsail.platform.checkpoint.fetch import Request, fetch_range, open_frame, plan_requests
+from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest
+from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
+from stormsail.platform.checkpoint.verify import first_sound, verify
+from stormsail.platform.errors import CheckpointError
+from stormsail.platform.storage.store import ObjectStore
+
+__all__ = [
+    "CommitScan",
+    "Problem",
+    "first_sound",
+    "list_commits",
+    "load_commit",
+    "load_manifest",
+    "read_shards",
+    "scan_commits",
+    "verify",
+]
+
+
+def read_shards(
+    store: ObjectStore, manifest: Manifest, wanted: Sequence[ShardSpec], *, threads: int = 4
+) -> list[Shard]:
+    """The wanted elements as float32, in the order asked for, whatever the world size that wrote them.
+
+    Only frames that overlap are fetched, each once. Memory: the result plus `threads` requests of at most 16 MiB.
+
+    Args:
+        store: The run's store.
+        manifest: A checked manifest, from `load_manifest`.
+        wanted: Which elements; they may overlap.
+        threads: Requests in flight.
+
+    Raises:
+        CheckpointError: The checkpoint does not have what is wanted, or a frame is missing or damaged.
+        StorageError: The store failed.
+    """
+    targets = [np.empty(spec.count, dtype=np.uint32) for spec in wanted]
+    uses = _frames_of(manifest, wanted)
+    requests = plan_requests([manifest.frames[index] for index in sorted(uses)])
+    places = {(manifest.frames[index].pack, manifest.frames[index].offset): index for index in uses}
+
+    def fetch(request: Request) -> None:
+        data = fetch_range(store, manifest, request)
+        for frame in request.frames:
+            words = open_frame(manifest, frame, data[frame.offset - request.start :][: frame.length])
+            for number in uses[places[frame.pack, frame.offset]]:
+                _copy_overlap(words, frame, targets[number], wanted[number])
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="checkpoint-read") as pool:
+        for _ in pool.map(fetch, requests):
+            pass
+    return [Shard(spec, target.view(np.float32)) for spec, target in zip(wanted, targets, strict=True)]
+
+
+def _frames_of(manifest: Manifest, wanted: Sequence[ShardSpec]) -> dict[int, list[int]]:
+    """Which wanted shards need each frame (by index into the manifest's frames)."""
+    indexed = _index(manifest)
+    shapes = {tensor.name: (number, tensor.shape) for number, tensor in enumerate(manifest.tensors)}
+    uses: dict[int, list[int]] = defaultdict(list)
+    for number, spec in enumerate(wanted):
+        tensor, shape = shapes.get(spec.name, (-1, ()))
+        _check_wanted(manifest, spec, tensor, shape)
+        for index in _overlapping(manifest, indexed.get((tensor, spec.component), []), spec):
+            uses[index].append(number)
+    return dict(uses)
+
+
+def _index(manifest: Manifest) -> dict[tuple[int, str], list[int]]:
+    indexed: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for index in sorted(range(len(manifest.frames)), key=lambda place: manifest.frames[place].start):
+        frame = manifest.frames[index]
+        indexed[frame.tensor, frame.component].append(index)
+    return indexed
+
+
+def _check_wanted(manifest: Manifest, spec: ShardSpec, tensor: int, shape: tuple[int, ...]) -> None:
+    where = f"checkpoint of step {manifest.step}, generation {manifest.generation}"
+    if tensor < 0 or spec.component not in manifest.tensors[tensor].components:
+        raise CheckpointError(
+            f"it has no {spec.label}", where=where, todo="the model or the optimizer is not the one that was saved"
+        )
+    if shape != spec.shape:
+        raise CheckpointError(
+            f"{spec.name} has the shape {list(shape)} there, and {list(spec.shape)} here",
+            where=where,
+            todo="the model is not the one that was saved",
+        )
+
+
+def _overlapping(manifest: Manifest, indices: list[int], spec: ShardSpec) -> Iterator[int]:
+    if not spec.count:
+        return
+    first = bisect_right(indices, spec.start, key=lambda index: manifest.frames[index].start) - 1
+    for index in indices[max(first, 0) :]:
+        if manifest.frames[index].start >= spec.stop:
+            return
+        yield index
+
+
+def _copy_overlap(words: Words, frame: FrameEntry, target: Words, spec: ShardSpec) -> None:
+    start, stop = max(frame.start, spec.start), min(frame.stop, spec.stop)
+    target[start - spec.start : stop - spec.start] = words[start - frame.start : stop - frame.start]

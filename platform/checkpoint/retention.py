@@ -1,0 +1,86 @@
+"""Which checkpoints stay: always what the ladder may need, then what was asked for; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from stormsail.platform.checkpoint.lines import Committed, newest_first
+from stormsail.platform.errors import ConfigError
+from stormsail.platform.messages import CheckpointRef
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """What stays and what goes.
+
+    Attributes:
+        keep: Oldest step first.
+        delete: Oldest step first, which is the order to delete in.
+    """
+
+    keep: tuple[CheckpointRef, ...]
+    delete: tuple[CheckpointRef, ...]
+
+
+def retain(
+    commits: Iterable[Committed],
+    *,
+    good: Collection[CheckpointRef],
+    live: Collection[CheckpointRef],
+    head_step: int,
+    keep_last: int,
+    ladder_min_steps: int = 100,
+    pinned: Collection[CheckpointRef] = (),
+) -> RetentionPlan:
+    """Decide by step numbers, never by names.
+
+    On the live line these stay: the newest good one and the one before it; the newest good one at least
+    `ladder_min_steps` before the head (the oldest good one, where none is that old yet); the last `keep_last` good ones;
+    and all that are newer than the newest good one, because they are not judged yet. Off the line those of the newest
+    superseded generation stay, as a grace. What is pinned stays anywhere.
+
+    Args:
+        commits: All commits that exist.
+        good: Those known good, on any line.
+        live: Those on the live line.
+        head_step: The step that the run has reached.
+        keep_last: How many good ones to keep, at least 1.
+        ladder_min_steps: How far a rollback or an FP32 replay may want to go back.
+        pinned: Never deleted.
+
+    Raises:
+        ConfigError: `keep_last` is below 1, which would leave nothing to resume from.
+    """
+    if keep_last < 1:
+        raise ConfigError(
+            f"{keep_last} checkpoints cannot be kept", where="checkpoint.keep_last", todo="keep at least 1"
+        )
+    existing = {CheckpointRef(commit.generation, commit.step) for commit in commits}
+    on_line = newest_first(existing & set(live))
+    keep = existing & set(pinned)
+    keep |= _kept_on_line(on_line, set(good), head_step, keep_last, ladder_min_steps)
+    keep |= _kept_off_line(existing - set(live))
+    return RetentionPlan(_oldest_first(keep), _oldest_first(existing - keep))
+
+
+def _kept_on_line(
+    on_line: list[CheckpointRef], good: set[CheckpointRef], head_step: int, keep_last: int, ladder_min_steps: int
+) -> set[CheckpointRef]:
+    judged = [ref for ref in on_line if ref in good]
+    if not judged:
+        return set(on_line)
+    newest = judged[0]
+    unjudged = set(on_line[: on_line.index(newest)])
+    far_back = [ref for ref in judged if ref.step <= head_step - ladder_min_steps]
+    anchor = far_back[0] if far_back else judged[-1]
+    return unjudged | {anchor} | set(judged[: max(2, keep_last)])
+
+
+def _kept_off_line(off_line: set[CheckpointRef]) -> set[CheckpointRef]:
+    newest = max((ref.generation for ref in off_line), default=None)
+    return {ref for ref in off_line if ref.generation == newest}
+
+
+def _oldest_first(refs: Iterable[CheckpointRef]) -> tuple[CheckpointRef, ...]:
+    return tuple(reversed(newest_first(refs)))

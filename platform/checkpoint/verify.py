@@ -1,0 +1,120 @@
+"""Proving that a checkpoint can be restored, without restoring it: every object, every frame, the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from stormsail.platform.checkpoint.commits import Problem, load_manifest
+from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.fetch import Request, fetch_range, open_frame, plan_requests
+from stormsail.platform.checkpoint.keys import commit_key, manifest_key, part_key
+from stormsail.platform.checkpoint.manifest import Commit, Manifest, RankPart
+from stormsail.platform.checkpoint.records import unseal
+from stormsail.platform.errors import CheckpointError, ObjectMissingError
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.store import ObjectStore
+
+
+def verify(store: ObjectStore, ref: CheckpointRef | Commit, *, deep: bool = True) -> list[Problem]:
+    """Every missing or damaged object of one checkpoint; an empty list says that all of it is whole.
+
+    Args:
+        store: The run's store.
+        ref: Which checkpoint.
+        deep: Read and decode every frame and recompute the root; otherwise only records, names and sizes.
+
+    Raises:
+        StorageError: The store failed, so nothing can be said.
+    """
+    try:
+        manifest = load_manifest(store, ref)
+    except CheckpointError as error:
+        name = ref if isinstance(ref, CheckpointRef) else ref.ref
+        return [_problem(error, commit_key(name))]
+    problems = [*_part_problems(store, manifest), *_pack_problems(store, manifest)]
+    if not deep:
+        return problems
+    broken = {problem.key for problem in problems}
+    whole = [frame for frame in manifest.frames if manifest.packs[frame.pack].key not in broken]
+    found = Digest()
+    for request in plan_requests(whole):
+        digest, bad = _read_request(store, manifest, request)
+        found += digest
+        problems.extend(bad)
+    if not problems and found != manifest.root_digest:
+        problems.append(
+            Problem(manifest_key(manifest.ref), "damaged", f"the root is {found}, expected {manifest.root}")
+        )
+    return problems
+
+
+def first_sound(
+    store: ObjectStore,
+    candidates: Iterable[CheckpointRef],
+    *,
+    deep: bool = True,
+    on_problem: Callable[[CheckpointRef, list[Problem]], None],
+) -> CheckpointRef | None:
+    """The first candidate, in the order given, that verifies; each one passed over is reported.
+
+    Raises:
+        StorageError: The store failed, so nothing can be said.
+    """
+    for ref in candidates:
+        problems = verify(store, ref, deep=deep)
+        if not problems:
+            return ref
+        on_problem(ref, problems)
+    return None
+
+
+def _read_request(store: ObjectStore, manifest: Manifest, request: Request) -> tuple[Digest, list[Problem]]:
+    try:
+        data = fetch_range(store, manifest, request)
+    except CheckpointError as error:
+        return Digest(), [_problem(error, manifest.packs[request.pack].key)]
+    found = Digest()
+    problems: list[Problem] = []
+    for frame in request.frames:
+        try:
+            open_frame(manifest, frame, data[frame.offset - request.start :][: frame.length])
+            found += Digest.from_hex(frame.digest)  # which is what `open_frame` has just recomputed
+        except CheckpointError as error:
+            problems.append(_problem(error, manifest.packs[frame.pack].key))
+    return found, problems
+
+
+def _part_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
+    total = Digest()
+    whole = True
+    for rank in range(manifest.meta.world_size):
+        key = part_key(manifest.ref, rank)
+        try:
+            part = unseal(store.get(key), RankPart, key)
+        except ObjectMissingError:
+            yield Problem(key, "missing", "the record of what this rank wrote is gone")
+            whole = False
+        except CheckpointError as error:
+            yield _problem(error, key)
+            whole = False
+        else:
+            total += Digest.from_hex(part.digest)
+    if whole and total != manifest.root_digest:
+        yield Problem(part_key(manifest.ref, 0), "damaged", f"the parts add up to {total}, the root is {manifest.root}")
+
+
+def _pack_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
+    for pack in manifest.packs:
+        try:
+            found = store.head(pack.key).size_bytes
+        except ObjectMissingError:
+            yield Problem(pack.key, "missing", f"a pack of {pack.size_bytes} bytes")
+            continue
+        if found != pack.size_bytes:
+            yield Problem(pack.key, "damaged", f"{found} bytes, expected {pack.size_bytes}")
+
+
+def _problem(error: CheckpointError, fallback: str) -> Problem:
+    key = error.objects[0] if error.objects else fallback
+    kind = "missing" if isinstance(error.__cause__, ObjectMissingError) else "damaged"
+    return Problem(key, kind, f"{error.where}: {error.what}" if error.where not in ("", key) else error.what)

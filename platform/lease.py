@@ -1,0 +1,285 @@
+"""Who owns a run: one small object, changed only by conditional puts, renewed while its owner lives.
+
+Two starts of one run name race for it, and exactly one wins. An owner that is gone for certain (its
+process is dead on this very machine) is replaced at once. One that merely stopped renewing is replaced
+only when asked, because a clock or a network may be at fault; should it still live, its next renewal
+fails with `FencedError`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeGuard
+
+from stormsail.platform import exact_json
+from stormsail.platform.errors import (
+    FencedError,
+    ObjectMissingError,
+    PreconditionFailedError,
+    RunExistsError,
+    StorageError,
+)
+from stormsail.platform.storage.store import ObjectInfo, ObjectStore
+
+KEY = "lease.json"
+TTL_S = 60.0
+
+_TRIES = 8  # another process won each of the earlier ones
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOwner:
+    """A process that owns, or wants to own, a run.
+
+    Attributes:
+        id: Who it is; the same id may take its own lease again from another process.
+        host: Host name.
+        pid: Process id.
+        boot_id: The start of the machine (and the process numbering) that `pid` belongs to, or "" if unknown.
+    """
+
+    id: str
+    host: str
+    pid: int
+    boot_id: str
+
+    @classmethod
+    def here(cls, owner_id: str) -> LeaseOwner:
+        """This process."""
+        return cls(id=owner_id, host=socket.gethostname(), pid=os.getpid(), boot_id=_boot_id())
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What the lease object says.
+
+    Attributes:
+        owner: Who holds it, or held it last.
+        claim: Differs for each acquisition.
+        started_s: When it was acquired, in seconds since the epoch by its owner's clock.
+        renewed_s: When it was last renewed.
+        ttl_s: How long it is valid without renewal.
+        generation: The run's generation at the last renewal, or None.
+        released: Whether its owner gave it back.
+    """
+
+    owner: LeaseOwner
+    claim: str
+    started_s: float
+    renewed_s: float
+    ttl_s: float
+    generation: int | None = None
+    released: bool = False
+
+    def expired(self, now: float) -> bool:
+        """Whether it was not renewed in time."""
+        return now > self.renewed_s + self.ttl_s
+
+
+class RunLease:
+    """A lease that was acquired; used by one thread at a time. Made by `acquire`."""
+
+    def __init__(self, store: ObjectStore, record: LeaseRecord, info: ObjectInfo) -> None:
+        self._store = store
+        self._record = record
+        self._etag = info.etag
+
+    @property
+    def record(self) -> LeaseRecord:
+        """What the lease says now."""
+        return self._record
+
+    @classmethod
+    def acquire(
+        cls,
+        store: ObjectStore,
+        owner: LeaseOwner,
+        *,
+        now: float,
+        take_over: bool = False,
+        ttl_s: float = TTL_S,
+        is_alive: Callable[[int], bool] | None = None,
+    ) -> RunLease:
+        """Become the owner of the run that lives in `store`.
+
+        Args:
+            store: The run's store.
+            owner: Who asks.
+            now: Seconds since the epoch.
+            take_over: Also replace an owner whose lease has run out, though it is not known to be dead.
+            ttl_s: How long the lease is to be valid without renewal.
+            is_alive: Whether a process of this machine lives (default: asks the system).
+
+        Raises:
+            RunExistsError: Somebody else owns it.
+        """
+        wanted = LeaseRecord(owner, claim=secrets.token_hex(8), started_s=now, renewed_s=now, ttl_s=ttl_s)
+        body = _encode(wanted)
+        for _ in range(_TRIES):
+            held = _read(store)
+            try:
+                if held is None:
+                    return cls(store, wanted, store.put(KEY, body, if_none_match=True))
+                record, info = held
+                _check_free(record, owner, now, store.url, take_over=take_over, is_alive=is_alive or _process_lives)
+                return cls(store, wanted, store.put(KEY, body, if_match=info.etag))
+            except PreconditionFailedError:
+                continue  # somebody was faster: look again who
+        todo = "Try again; other processes keep starting this run."
+        raise RunExistsError(f"The lease changed hands {_TRIES} times meanwhile", where=f"{store.url}/{KEY}", todo=todo)
+
+    def renew(self, now: float, *, generation: int | None = None) -> None:
+        """Say that the owner lives.
+
+        Raises:
+            FencedError: The lease is somebody else's now: stop writing at once.
+            StorageUnavailableError: The store cannot be reached; call again. It is lost only when another takes it.
+        """
+        kept = self._record.generation if generation is None else generation
+        self._replace(replace(self._record, renewed_s=max(now, self._record.renewed_s), generation=kept))
+
+    def release(self) -> None:
+        """Give the lease back; may be called again.
+
+        Raises:
+            FencedError: It is somebody else's already.
+        """
+        if not self._record.released:
+            self._replace(replace(self._record, released=True))
+
+    def _replace(self, record: LeaseRecord) -> None:
+        body = _encode(record)
+        try:
+            info = self._store.put(KEY, body, if_match=self._etag)
+        except PreconditionFailedError as error:
+            # An earlier renewal may have arrived though its answer did not.
+            info = self._store.put(KEY, body, if_match=self._etag_if_still_ours(error))
+        self._record = record
+        self._etag = info.etag
+
+    def _etag_if_still_ours(self, cause: PreconditionFailedError) -> str:
+        held = _read(self._store)
+        where = f"{self._store.url}/{KEY}"
+        if held is None:
+            raise FencedError("The run's lease was deleted", where=where, todo="Start the run again.") from cause
+        record, info = held
+        if record.claim != self._record.claim or record.released:
+            what = f"The run was taken over by {_name(record)} at {_clock(record.started_s)}"
+            raise FencedError(what, where=where, todo="This process must stop; the other one goes on.") from cause
+        return info.etag
+
+
+def read_lease(store: ObjectStore) -> LeaseRecord | None:
+    """What the lease of a run says, or None if it never had one."""
+    held = _read(store)
+    return None if held is None else held[0]
+
+
+def _check_free(
+    record: LeaseRecord,
+    owner: LeaseOwner,
+    now: float,
+    url: str,
+    *,
+    take_over: bool,
+    is_alive: Callable[[int], bool],
+) -> None:
+    """Raise `RunExistsError` if the lease may not be taken."""
+    if record.released or record.owner.id == owner.id or _dead_for_certain(record.owner, owner, is_alive):
+        return
+    name = url.rstrip("/").rpartition("/")[2]
+    since = f"{_name(record)} since {_clock(record.started_s)}"
+    if not record.expired(now):
+        what = f"Run {name!r} is owned by {since}, last heard of {_ago(now - record.renewed_s)}"
+        todo = f"Follow it with `stormsail attach {name}`, end it with `stormsail stop {name}`, or choose another name."
+        raise RunExistsError(what, where=f"{url}/{KEY}", todo=todo)
+    if not take_over:
+        silent = _ago(now - record.renewed_s)
+        what = f"Run {name!r} was owned by {since}, which was last heard of {silent} and may be dead or cut off"
+        todo = "Make sure that it is gone, then take the run over with `--take-over`."
+        raise RunExistsError(what, where=f"{url}/{KEY}", todo=todo)
+
+
+def _dead_for_certain(held: LeaseOwner, asking: LeaseOwner, is_alive: Callable[[int], bool]) -> bool:
+    same_machine = held.host == asking.host and held.boot_id == asking.boot_id != ""
+    return same_machine and not is_alive(held.pid)
+
+
+def _read(store: ObjectStore) -> tuple[LeaseRecord, ObjectInfo] | None:
+    try:
+        body, info = store.get_with_info(KEY)
+    except ObjectMissingError:
+        return None
+    return _decode(body, f"{store.url}/{KEY}"), info
+
+
+def _encode(record: LeaseRecord) -> bytes:
+    return exact_json.dumps(asdict(record))
+
+
+def _decode(body: bytes, where: str) -> LeaseRecord:
+    damaged = StorageError(
+        "The run's lease cannot be understood",
+        where=where,
+        todo="If nobody runs this run, delete the object and start again.",
+    )
+    try:
+        held = exact_json.loads(body)
+    except ValueError as error:
+        raise damaged from error
+    if not _is_object(held) or not _is_object(owner := held.get("owner")):
+        raise damaged
+    try:
+        fields = {name: held[name] for name in LeaseRecord.__slots__ if name in held and name != "owner"}
+        return _checked(LeaseRecord(owner=LeaseOwner(**owner), **fields))  # type: ignore[arg-type] # checked next
+    except TypeError as error:
+        raise damaged from error
+
+
+def _checked(record: LeaseRecord) -> LeaseRecord:
+    texts = (record.owner.id, record.owner.host, record.owner.boot_id, record.claim)
+    numbers = (record.owner.pid, record.started_s, record.renewed_s, record.ttl_s)
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(num, int | float) for num in numbers):
+        raise TypeError("a field of the lease has another type")
+    return record
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(value, dict)
+
+
+def _name(record: LeaseRecord) -> str:
+    return f"{record.owner.host} (process {record.owner.pid})"
+
+
+def _clock(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _ago(seconds: float) -> str:
+    return f"{max(seconds, 0.0):.0f} s ago"
+
+
+def _boot_id() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # Containers of one machine share the boot and may share the host name, but number their processes apart.
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _process_lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # it lives, as another user's
+    return True

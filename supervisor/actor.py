@@ -1,0 +1,161 @@
+"""The Ray actor around `RunSupervisor`: detached, named, threaded, restartable; thin on purpose."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
+from stormsail.platform.config.dump import dump_config
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import InternalError
+from stormsail.platform.messages import (
+    CheckpointRef,
+    Directive,
+    Heartbeat,
+    HeartbeatReply,
+    Incident,
+    JoinRequest,
+    Placement,
+    WorkerFailure,
+)
+from stormsail.supervisor import nodes
+from stormsail.supervisor.attempt import AttemptResult, run_attempt
+from stormsail.supervisor.run import RunSpec, RunSupervisor, Snapshot
+from stormsail.workers import quiet
+from stormsail.workers.entry import NAMESPACE, Assignment
+
+LINGER_S = 60.0
+_EXTENSIONS_DEADLINE_S = 900.0
+# Ray Train's own settings, for the controller and the workers that inherit this process's environment.
+_RAY_TRAIN = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+
+
+class SupervisorActor:
+    """One run's supervisor as an actor. Every method is called by Ray, in a thread of its concurrency group."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        os.environ.update(_RAY_TRAIN | quiet.quiet_environment())
+        os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "300"
+        folder = f"{spec.folder}/logs"
+        quiet.redirect_output(Path(folder) / "supervisor.log")
+        quiet.quiet_process(full_logs=True)
+        self._spec = spec
+        self._run = RunSupervisor(
+            spec,
+            owner=f"{socket.gethostname()} pid {os.getpid()}",
+            host=ray.util.get_node_ip_address(),
+            run_attempt=self._attempt,
+            prepare=self._prepare,
+        )
+        self._gone = threading.Event()
+        threading.Thread(target=self._live, name="stormsail-run", daemon=True).start()
+
+    def _live(self) -> None:
+        """Drive the run, linger so that followers hear the end, then leave for good."""
+        try:
+            self._run.drive()
+        except BaseException as error:  # noqa: BLE001 - the last line of defence: followers must hear of it
+            traceback.print_exception(error)
+            self._run.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
+            self._run.over.set()
+        self._gone.wait(LINGER_S)
+        me = ray.get_actor(self._spec.actor, namespace=NAMESPACE)
+        ray.kill(me, no_restart=True)
+
+    def _prepare(self, config: RunConfig, tell: Any) -> None:
+        nodes.prepare_nodes(version=self._spec.version, deadline_s=_EXTENSIONS_DEADLINE_S, tell=tell)
+        nodes.wait_for_resources(config, use_gpu=nodes.wants_gpu(config), tell=tell)
+
+    def _attempt(self, config: RunConfig, attempt: int) -> AttemptResult:
+        spec = self._spec
+        assignment = Assignment(
+            actor=spec.actor,
+            attempt=attempt,
+            config=dump_config(config),
+            store=spec.store,
+            import_paths=spec.import_paths,
+            log_folder=f"{spec.folder}/logs/attempt-{attempt}",
+        )
+        return run_attempt(config, assignment, use_gpu=nodes.wants_gpu(config), storage_path=spec.ray_path)
+
+    # Workers: some calls wait, heartbeats must always get through, so each kind has threads of its own.
+
+    def join(self, request: JoinRequest) -> None:
+        """See `RunSupervisor.join`."""
+        self._run.join(request)
+
+    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
+    def placement(self, attempt: int, worker_rank: int) -> Placement | None:
+        """See `RunSupervisor.placement`."""
+        return self._run.placement(attempt, worker_rank)
+
+    @ray.method(concurrency_group="beat")  # type: ignore[untyped-decorator]
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """See `RunSupervisor.heartbeat`."""
+        return self._run.heartbeat(beat)
+
+    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
+    def incident(self, incident: Incident) -> Directive:
+        """See `RunSupervisor.incident`."""
+        return self._run.incident(incident)
+
+    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
+    def restore_failed(self, generation: int, ref: CheckpointRef, problem: str) -> Directive:
+        """See `RunSupervisor.restore_failed`."""
+        return self._run.restore_failed(generation, ref, problem)
+
+    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
+    def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
+        """See `RunSupervisor.part_written`."""
+        self._run.part_written(part, meta, took_s)
+
+    def drill_fired(self, index: int, kind: str, step: int, rank: int) -> None:
+        """See `RunSupervisor.drill_fired`."""
+        self._run.drill_fired(index, kind, step, rank)
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        """See `RunSupervisor.worker_failed`."""
+        self._run.worker_failed(failure)
+
+    # People.
+
+    @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
+    def look(self, cursor: tuple[int, int]) -> Snapshot:
+        """See `RunSupervisor.look`."""
+        return self._run.look(cursor)
+
+    @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
+    def request_stop(self, reason: str) -> None:
+        """See `RunSupervisor.request_stop`."""
+        self._run.request_stop(reason)
+
+    @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
+    def retire(self) -> None:
+        """Nobody needs this actor any more once the run is over."""
+        self._gone.set()
+
+
+def create(spec: RunSpec, env: dict[str, str]) -> Any:
+    """Start the supervisor actor of a run and return its handle; of two at once, one gets Ray's `ValueError`.
+
+    Args:
+        spec: What to run.
+        env: Environment of the actor's process.
+    """
+    remote = ray.remote(concurrency_groups={"wait": 64, "beat": 16, "people": 4})(SupervisorActor)
+    return remote.options(
+        name=spec.actor,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        num_cpus=0,
+        max_restarts=-1,
+        max_concurrency=16,
+        runtime_env={"env_vars": env},
+    ).remote(spec)

@@ -1,0 +1,105 @@
+"""One attempt: a `TorchTrainer` whose processes Ray starts, and whose world is formed by the supervisor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray.train.torch import TorchConfig
+
+from stormsail.platform.config.model import RunConfig
+from stormsail.workers.entry import Assignment, worker_main
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """How an attempt ended, as Ray tells it.
+
+    Attributes:
+        ok: All workers returned.
+        errors: What each failed worker raised or how it died, by worker index; -1 for the group as a whole.
+        died: Worker indexes whose process died without a word of its own.
+    """
+
+    ok: bool
+    errors: dict[int, str]
+    died: tuple[int, ...] = ()
+
+
+def torch_config(backend: str) -> TorchConfig:
+    """A Ray Train backend that starts no process group: joining is between the workers and the supervisor."""
+    from ray.train.torch import TorchConfig
+    from ray.train.torch.config import _TorchBackend
+
+    class WorldBackend(_TorchBackend):
+        """Ray brings the processes; the world is formed elsewhere."""
+
+        def on_start(self, worker_group: Any, backend_config: Any) -> None:
+            """Leave the process group alone."""
+
+        def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
+            """The workers have left their group themselves, or are dead."""
+
+        def on_training_start(self, worker_group: Any, backend_config: Any) -> None:
+            """Nothing of Ray's own to set up."""
+
+    class WorldConfig(TorchConfig):
+        """`TorchConfig` with that backend."""
+
+        @property
+        def backend_cls(self) -> type[WorldBackend]:
+            return WorldBackend
+
+    return WorldConfig(backend=backend)
+
+
+def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, storage_path: str) -> AttemptResult:
+    """Start the workers and wait until all have ended. Blocks; call it from a thread of the supervisor.
+
+    Args:
+        config: The run.
+        assignment: What every worker is told.
+        use_gpu: Whether a worker gets a GPU.
+        storage_path: Where Ray keeps its own files; shared by all nodes if there are several.
+    """
+    from ray.train import FailureConfig, RunConfig as RayRunConfig, ScalingConfig
+    from ray.train import ControllerError, TrainingFailedError, WorkerGroupError
+    from ray.train.torch import TorchTrainer
+
+    trainer = TorchTrainer(
+        worker_main,
+        train_loop_config={"assignment": assignment},
+        torch_config=torch_config("nccl" if use_gpu else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=config.cluster.workers,
+            use_gpu=use_gpu,
+            resources_per_worker={"CPU": config.cluster.cpus_per_worker, **({"GPU": 1} if use_gpu else {})},
+        ),
+        run_config=RayRunConfig(
+            # A new name for each attempt: Ray resumes by name from a list of its own, and ours is the one that counts.
+            name=f"{config.name}-attempt-{assignment.attempt}",
+            storage_path=storage_path,
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+        ),
+    )
+    try:
+        trainer.fit()
+    except WorkerGroupError as error:
+        return _failed_workers(error)
+    except (ControllerError, TrainingFailedError) as error:
+        return AttemptResult(ok=False, errors={-1: _first_line(error)})
+    return AttemptResult(ok=True, errors={})
+
+
+def _failed_workers(error: Any) -> AttemptResult:
+    from ray.exceptions import RayActorError
+
+    failures = dict(error.worker_failures)
+    died = tuple(sorted(rank for rank, cause in failures.items() if isinstance(cause, RayActorError)))
+    return AttemptResult(ok=False, errors={rank: _first_line(cause) for rank, cause in failures.items()}, died=died)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"

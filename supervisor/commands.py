@@ -1,0 +1,245 @@
+"""The commands that start, follow and look at runs. Torch, Ray and boto3 are imported inside them, never above."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stormsail.platform.config.load import load_config
+from stormsail.platform.console import emit, emit_json
+from stormsail.platform.errors import CheckFailedError, CheckpointError, NoSuchRunError, StormsailError
+from stormsail.platform.home import Home
+
+FileArgument = Annotated[Path, typer.Argument(help="The run's YAML file.", metavar="FILE")]
+RunArgument = Annotated[str, typer.Argument(help="The run's name, or NAME@2 for its second incarnation.", metavar="RUN")]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Set one key, as in train.steps=200; may be repeated."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object instead of text.")]
+StorageOption = Annotated[
+    str | None, typer.Option("--storage", metavar="URL", help="Where the run lives, if not where this machine remembers.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this package's commands."""
+    app.command()(train)
+    app.command()(attach)
+    app.command()(status)
+    app.command()(events)
+    app.command()(report)
+    app.command()(stop)
+    app.command()(down)
+    shelf = typer.Typer(help="Look at a run's checkpoints.", no_args_is_help=True)
+    shelf.command("ls")(checkpoints_ls)
+    shelf.command("verify")(checkpoints_verify)
+    app.add_typer(shelf, name="checkpoints")
+
+
+def _notify(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def train(
+    file: FileArgument,
+    *,
+    overrides: SetOption = [],  # noqa: B006 - typer reads it, nobody writes to it
+    fresh: Annotated[bool, typer.Option(help="Begin anew; what is there is kept as NAME@N.")] = False,
+    must_resume: Annotated[bool, typer.Option(help="Fail where there is nothing to go on with.")] = False,
+    take_over: Annotated[bool, typer.Option(help="Take the run from an owner whose lease has expired.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run, or go on with, the training that FILE describes, and follow it to the end."""
+    config = load_config(file, overrides=overrides, environ=os.environ)
+    from stormsail.supervisor.host.client import hold
+    from stormsail.supervisor.launch import LaunchOptions
+    from stormsail.supervisor.training import train as run_training
+
+    home = Home.here()
+    options = LaunchOptions(fresh=fresh, must_resume=must_resume, take_over=take_over)
+    with hold(home):
+        place = run_training(config, options, home=home, config_folder=file.parent, notify=_notify)
+        _finish(place, as_json=as_json)
+
+
+def _finish(place: object, *, as_json: bool) -> None:
+    """Print the report, and for a drill the verdict as the last line."""
+    from stormsail.platform.runs import RunPlace
+    from stormsail.supervisor.report import build_report, drill_verdict, render_report
+    from stormsail.supervisor.reading import read_run
+
+    assert isinstance(place, RunPlace)  # noqa: S101 - typed as object to keep this module light
+    run = read_run(place)
+    made = build_report(run.events, run.rows)
+    if as_json:
+        emit_json(made.to_json())
+    else:
+        emit(render_report(made))
+    verdict = drill_verdict(made)
+    if verdict is None:
+        return
+    emit(verdict.line)
+    if not verdict.passed:
+        raise CheckFailedError("the drill was not passed", where=place.name, todo="the report above says which part")
+
+
+def attach(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Follow a run that was started elsewhere, to its end."""
+    import ray
+
+    from stormsail.platform.config.dump import parse_dump
+    from stormsail.supervisor import launch, places
+    from stormsail.supervisor.follow import Screen
+    from stormsail.supervisor.host.client import hold
+    from stormsail.supervisor.reading import read_run
+    from stormsail.supervisor.training import follow_to_end, raise_outcome
+
+    home = Home.here()
+    with hold(home):
+        place = places.locate(home, run, storage, _notify)
+        read = read_run(place)
+        config = parse_dump(read.record.config)
+        if not read.record.outcome:
+            launch.connect(config, home, _notify)
+            try:
+                actor = ray.get_actor(launch.actor_name(place), namespace="stormsail")
+            except ValueError:
+                raise NoSuchRunError(
+                    f"run {run!r} is not running, and not finished: it was at step {read.last_step}",
+                    todo="go on with it by the same `stormsail train` command",
+                ) from None
+            follow_to_end(actor, place, Screen(config), name=place.name)
+        else:
+            raise_outcome(place, None)
+        _finish(place, as_json=as_json)
+
+
+def status(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Say how a run stands, while it runs and afterwards."""
+    from stormsail.supervisor import places
+    from stormsail.supervisor.reading import read_run, render_status, status_of
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    state = status_of(read_run(place))
+    if as_json:
+        emit_json(state)
+    else:
+        emit(render_status(state))
+
+
+def events(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Tell what happened, oldest first."""
+    from dataclasses import asdict
+
+    from stormsail.supervisor import places, telling
+    from stormsail.supervisor.reading import read_run
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    happened = read_run(place).events
+    if as_json:
+        emit_json({"run": place.name, "events": [asdict(event) for event in happened]})
+        return
+    for event in happened:
+        text = telling.tell(event)
+        if text is not None:
+            emit(f"{telling.clock(event.time_s)} {text}")
+
+
+def report(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Write the run's report: what happened, when, why each decision was taken, and what it cost."""
+    from stormsail.supervisor import places
+    from stormsail.supervisor.reading import read_run
+    from stormsail.supervisor.report import build_report, render_report
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    read = read_run(place)
+    made = build_report(read.events, read.rows)
+    if as_json:
+        emit_json(made.to_json())
+    else:
+        emit(render_report(made))
+
+
+def stop(
+    run: RunArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="Kept in the run's journal.")] = "asked on the command line",
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a run to save its state and end; it can go on later."""
+    import ray
+
+    from stormsail.platform.config.dump import parse_dump
+    from stormsail.supervisor import launch, places
+    from stormsail.supervisor.reading import read_run
+
+    home = Home.here()
+    place = places.locate(home, run, storage, _notify)
+    read = read_run(place)
+    if read.record.outcome:
+        emit(f"run {place.name} is already {read.record.outcome}")
+        return
+    launch.connect(parse_dump(read.record.config), home, _notify)
+    try:
+        actor = ray.get_actor(launch.actor_name(place), namespace="stormsail")
+    except ValueError:
+        raise NoSuchRunError(
+            f"run {run!r} is not running", todo=f"it stands at step {read.last_step}; `stormsail train` goes on with it"
+        ) from None
+    ray.get(actor.request_stop.remote(reason), timeout=60.0)
+    if as_json:
+        emit_json({"run": place.name, "stop_requested": True})
+    else:
+        emit(f"run {place.name} stops after its current step; follow it with `stormsail attach {place.name}`")
+
+
+def down(*, as_json: JsonOption = False) -> None:
+    """End this machine's local Ray and store; runs can go on later."""
+    from stormsail.supervisor.host.client import down as host_down
+
+    ended = host_down(Home.here())
+    if as_json:
+        emit_json({"ended": ended})
+    else:
+        emit("the local host process has ended" if ended else "no local host process was running")
+
+
+def checkpoints_ls(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """List a run's checkpoints: which are on the live line, which are known good."""
+    from stormsail.supervisor import places
+    from stormsail.supervisor.shelf import list_shelf, render_shelf
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    shelf = list_shelf(place)
+    if as_json:
+        emit_json({"run": place.name, "checkpoints": shelf})
+    else:
+        emit(render_shelf(shelf))
+
+
+def checkpoints_verify(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Read every byte of every checkpoint and compare; exit 3 and the objects' names if one is damaged."""
+    from stormsail.supervisor import places
+    from stormsail.supervisor.shelf import verify_shelf
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    found = verify_shelf(place)
+    if as_json:
+        emit_json({"run": place.name, "checkpoints": found.checked, "problems": found.problems})
+    else:
+        emit(f"{found.checked} checkpoints verified, {len(found.problems)} problems")
+        for problem in found.problems:
+            emit(f"  {problem['checkpoint']}: {problem['key']}: {problem['detail']}")
+    if found.problems:
+        error: StormsailError = CheckpointError(
+            f"{len(found.problems)} damaged or missing objects",
+            where=place.address.url,
+            todo="the run restores from the newest checkpoint that is whole; damaged ones are never used",
+            objects=tuple(problem["key"] for problem in found.problems),
+        )
+        raise error

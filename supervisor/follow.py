@@ -1,0 +1,153 @@
+"""Following a run from a terminal: events as they happen, and one live line (plain lines where there is no terminal)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from typing import Any, Protocol
+
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.console import emit, styled
+from stormsail.platform.errors import StormsailError
+from stormsail.platform.messages import StepRow
+from stormsail.supervisor import telling
+from stormsail.supervisor.run import Snapshot
+
+_LOOK_EVERY_S = 0.5
+_AWAY_LIMIT_S = 90.0
+_AVERAGE_OVER = 20
+
+
+class Looker(Protocol):
+    """Gives snapshots; raises `ConnectionError` while the supervisor is away."""
+
+    def look(self, cursor: tuple[int, int]) -> Snapshot:
+        """What is new since the cursor."""
+
+
+class RayLooker:
+    """Looks at a supervisor actor."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def look(self, cursor: tuple[int, int]) -> Snapshot:
+        """What is new since the cursor."""
+        import ray
+        from ray.exceptions import GetTimeoutError, RayActorError
+
+        try:
+            snapshot: Snapshot = ray.get(self._actor.look.remote(cursor), timeout=30.0)
+        except (RayActorError, GetTimeoutError) as error:
+            raise ConnectionError(str(error)) from error
+        return snapshot
+
+
+class Screen:
+    """Writes events above a line that is rewritten in place, or plain lines where stdout is no terminal."""
+
+    def __init__(self, config: RunConfig, *, label: str = "") -> None:
+        self._config = config
+        self._label = label
+        self._terminal = sys.stdout.isatty()
+        self._recent: deque[StepRow] = deque(maxlen=_AVERAGE_OVER)
+        self._line = ""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show what is new."""
+        for event in snapshot.events:
+            text = telling.tell(event)
+            if text is not None and not telling.is_quiet(event):
+                self._above(f"{telling.clock(event.time_s)} {self._label}{text}")
+        for row in snapshot.rows:
+            self._recent.append(row)
+            if not self._terminal and (row.step + 1) % self._config.train.log_every == 0:
+                emit(f"{telling.clock(row.time_s)} {self._label}{self._describe(row)}")
+        if self._terminal and not snapshot.over:
+            last = self._describe(self._recent[-1]) if self._recent else ""
+            busy = f"[{snapshot.phase}] " if snapshot.phase != "running" else ""
+            self._rewrite(f"{self._label}{busy}{last}")
+
+    def close(self) -> None:
+        """Leave the last line standing."""
+        if self._line:
+            sys.stdout.write("\n")
+            self._line = ""
+
+    def _describe(self, row: StepRow) -> str:
+        seconds = sum(item.step_s for item in self._recent) or row.step_s
+        rate = sum(item.tokens for item in self._recent) / seconds
+        left = (self._config.train.steps - row.step - 1) * seconds / max(1, len(self._recent))
+        factor = f" (x{row.lr_factor:.2f})" if row.lr_factor != 1.0 else ""
+        outcome = "" if row.outcome == "applied" else f"  {row.outcome}"
+        skipped = row.step + 1 - row.applied
+        return (
+            f"step {row.step + 1}/{self._config.train.steps}  loss {row.loss:.4f}  "
+            f"grad {row.grad_norm:.2f}->{row.clipped_norm:.2f}  lr {row.lr:.2e}{factor}  {row.precision}  "
+            f"{rate:,.0f} tok/s  skipped {skipped}  ETA {_duration(left)}{outcome}"
+        )
+
+    def _above(self, text: str) -> None:
+        if self._line:
+            sys.stdout.write("\r\033[2K")
+        emit(_coloured(text))
+        if self._line:
+            sys.stdout.write(self._line)
+            sys.stdout.flush()
+
+    def _rewrite(self, text: str) -> None:
+        import shutil
+
+        self._line = text[: shutil.get_terminal_size().columns - 1]
+        sys.stdout.write(f"\r\033[2K{self._line}")
+        sys.stdout.flush()
+
+
+def follow(looker: Looker, screen: Screen) -> StormsailError | None:
+    """Follow a run until its supervisor is done.
+
+    Returns:
+        Why the supervisor itself gave up, or None.
+
+    Raises:
+        ConnectionError: The supervisor was away for too long.
+    """
+    cursor, away_since = (0, 0), None
+    pause = threading.Event()
+    try:
+        while True:
+            try:
+                snapshot = looker.look(cursor)
+            except ConnectionError:
+                away_since = away_since or time.monotonic()
+                if time.monotonic() - away_since > _AWAY_LIMIT_S:
+                    raise
+                pause.wait(_LOOK_EVERY_S)
+                continue
+            away_since = None
+            screen.show(snapshot)
+            cursor = snapshot.cursor
+            if snapshot.over:
+                return snapshot.error
+            pause.wait(_LOOK_EVERY_S)
+    finally:
+        screen.close()
+
+
+def _coloured(text: str) -> str:
+    if " fault: " in text or "needs a person" in text or " failed: " in text or "ALERT" in text:
+        return styled(text, "red")
+    if " decision: " in text:
+        return styled(text, "yellow")
+    if " recovered: " in text or " finished at " in text or "identical" in text:
+        return styled(text, "green")
+    return text
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole >= 3600:  # noqa: PLR2004 - seconds of an hour
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 60}m{whole % 60:02d}s"

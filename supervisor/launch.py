@@ -1,0 +1,330 @@
+"""Starting a run, or going on with one: what a name means, who owns it, and which configuration rules."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from stormsail.platform.config.change import compare_configs
+from stormsail.platform.config.dump import dump_config, parse_dump
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import (
+    CheckpointError,
+    ConfigError,
+    PreconditionFailedError,
+    RunExistsError,
+    StormsailError,
+)
+from stormsail.platform.home import Home
+from stormsail.platform.journal import Journal
+from stormsail.platform.runs import RunPlace, begin_incarnation, find_run, no_such_run
+from stormsail.platform.storage.open import open_store
+from stormsail.platform.storage.probe import probe_store
+from stormsail.platform.storage.store import StoreAddress
+from stormsail.supervisor import places
+from stormsail.supervisor.record import Record, fold
+from stormsail.supervisor.run import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """What the command line adds to the configuration.
+
+    Attributes:
+        fresh: Begin a new incarnation, whatever is there.
+        must_resume: Fail where there is nothing to go on with.
+        take_over: Take the lease of an owner that has not been heard of since it expired.
+    """
+
+    fresh: bool = False
+    must_resume: bool = False
+    take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A run whose supervisor was started.
+
+    Attributes:
+        actor: Handle of the supervisor actor.
+        place: Where the run lives.
+        config: The configuration in force, which may be the stored one with what may change.
+    """
+
+    actor: Any
+    place: RunPlace
+    config: RunConfig
+
+
+def actor_name(place: RunPlace) -> str:
+    """The supervisor's actor name. Of two incarnations only one can live, so the number is not part of it."""
+    return f"run:{place.name}"
+
+
+def connect(config: RunConfig, home: Home, notify: places.Notify) -> str | None:
+    """Connect this process to the run's Ray: the configured one, `RAY_ADDRESS`, or the local host's own.
+
+    Returns:
+        The address of a cluster that is not our own, or None.
+    """
+    import ray
+
+    from stormsail.supervisor.host.client import connect_ray, ensure_host
+
+    address = config.cluster.address or os.environ.get("RAY_ADDRESS")
+    if ray.is_initialized():
+        return address
+    if address is None:
+        wanted = config.cluster.workers * config.cluster.cpus_per_worker
+        connect_ray(ensure_host(home, ray=True, store=False, num_cpus=wanted, notify=notify))
+        return None
+    _join_cluster(address)
+    _refuse_embedded_on_many(config)
+    return address
+
+
+def _join_cluster(address: str) -> None:
+    import logging
+
+    import ray
+
+    from stormsail.platform.errors import ClusterError
+
+    try:
+        ray.init(
+            address=address,
+            namespace="stormsail",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=True,
+        )
+    except (ConnectionError, ray.exceptions.AuthenticationError, ray.exceptions.RaySystemError) as error:
+        raise ClusterError(
+            f"cannot join the Ray cluster: {error}",
+            where=address,
+            todo="check the address, and RAY_AUTH_MODE and RAY_AUTH_TOKEN if the cluster uses token authentication",
+        ) from error
+
+
+def _refuse_embedded_on_many(config: RunConfig) -> None:
+    import ray
+
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    if len(alive) > 1 and config.storage.url == places.EMBEDDED:
+        raise ConfigError(
+            f"storage: embedded lives on one machine, but the cluster has {len(alive)} nodes",
+            where="storage",
+            todo="give a store that all nodes reach, such as s3://bucket/prefix",
+        )
+    if len(alive) > 1 and config.cluster.shared_path is None:
+        raise ConfigError(
+            f"Ray needs a folder that all {len(alive)} nodes share for its own files",
+            where="cluster.shared_path",
+            todo="set cluster.shared_path to a folder on a shared file system",
+        )
+
+
+def launch(
+    config: RunConfig,
+    options: LaunchOptions,
+    *,
+    home: Home,
+    config_folder: Path,
+    notify: places.Notify,
+    stop_step: int | None = None,
+) -> Launched:
+    """Decide what the name means and start the supervisor.
+
+    Args:
+        config: The run as asked for.
+        options: From the command line.
+        home: This machine's folder.
+        config_folder: Folder of the YAML file; the user's modules are also looked for there.
+        notify: Gets a line when a wait gets long.
+        stop_step: End at this step instead of `train.steps`.
+
+    Raises:
+        RunExistsError: The name has a live owner, or its run is finished.
+        NoSuchRunError, CheckpointError: `must_resume`, and there is nothing to go on with.
+        ConfigError: The stored configuration cannot be changed like this.
+        StorageError: The store is not there, or not fit for the purpose.
+    """
+    root = places.root_address(config.storage, home, notify)
+    store = open_store(root)
+    _check_resumable(store, root, config.name, options)
+    probe_store(store)
+    ray_address = connect(config, home, notify)
+    place, stored = _resolve(root, config, options)
+    in_force = _config_in_force(stored, config) if stored is not None else config
+    places.remember(home, config.name, in_force.storage, ray_address)
+    spec = _spec(in_force, place, home, config_folder, options, stop_step)
+    return Launched(_create(spec, place), place, in_force)
+
+
+def _check_resumable(store: Any, root: StoreAddress, name: str, options: LaunchOptions) -> None:
+    """`--must-resume` fails before anything is written or started."""
+    if not options.must_resume:
+        return
+    place = find_run(root, name)
+    if place is None:
+        raise no_such_run(store, name)
+    if not fold(Journal.read(place.store())).commits:
+        raise CheckpointError(
+            f"run {name!r} has no checkpoint to go on from",
+            where=place.address.url,
+            todo="start it without --must-resume",
+        )
+
+
+def _resolve(root: StoreAddress, config: RunConfig, options: LaunchOptions) -> tuple[RunPlace, Record | None]:
+    """The place to run in, and what is known of the run that goes on there (None for a new one)."""
+    place = find_run(root, config.name)
+    if place is None:
+        return _begin(root, config.name), None
+    _refuse_live_owner(place)
+    if options.fresh:
+        return _begin(root, config.name), None
+    record = fold(Journal.read(place.store()))
+    if not record.config:
+        return place, None
+    if record.outcome == "finished" and not _extends(record, config):
+        steps = parse_dump(record.config).train.steps
+        raise RunExistsError(
+            f"run {config.name!r} is finished ({steps} steps)",
+            where=place.address.url,
+            todo=f"extend it with `--set train.steps={steps * 2}`, choose another name with `--set name=...`, "
+            "or begin anew with `--fresh`",
+        )
+    return place, record
+
+
+def _begin(root: StoreAddress, name: str) -> RunPlace:
+    try:
+        return begin_incarnation(root, name)
+    except PreconditionFailedError as error:
+        raise RunExistsError(
+            f"run {name!r} was started by somebody else at this very moment",
+            where=root.url,
+            todo=f"follow it with `stormsail attach {name}`",
+        ) from error
+
+
+def _refuse_live_owner(place: RunPlace) -> None:
+    import ray
+
+    try:
+        actor = ray.get_actor(actor_name(place), namespace="stormsail")
+    except ValueError:
+        return
+    snapshot = ray.get(actor.look.remote((0, 0)), timeout=60.0)
+    if snapshot.over:
+        ray.get(actor.retire.remote(), timeout=60.0)
+        _wait_until_gone(place)
+        return
+    started = next((event for event in snapshot.events if event.kind.startswith("run.")), None)
+    owner = started.data.get("owner", "another process") if started else "another process"
+    raise RunExistsError(
+        f"run {place.name!r} is live: owned by {owner}, at step {snapshot.step}",
+        where=place.address.url,
+        todo=f"follow it with `stormsail attach {place.name}`, end it with `stormsail stop {place.name}`, "
+        "or choose another name with `--set name=...`",
+    )
+
+
+def _wait_until_gone(place: RunPlace) -> None:
+    import threading
+
+    import ray
+
+    pause = threading.Event()
+    for _ in range(200):
+        try:
+            ray.get_actor(actor_name(place), namespace="stormsail")
+        except ValueError:
+            return
+        pause.wait(0.1)
+    raise RunExistsError(
+        f"the supervisor of the last run called {place.name!r} does not leave", todo="try again in a minute"
+    )
+
+
+def _extends(record: Record, config: RunConfig) -> bool:
+    return config.train.steps > parse_dump(record.config).train.steps
+
+
+def _config_in_force(record: Record, asked: RunConfig) -> RunConfig:
+    """The stored configuration rules; what may change is taken from the new one."""
+    stored = parse_dump(record.config)
+    change = compare_configs(stored, asked)
+    if change.refused:
+        listed = "; ".join(f"{item.key}: {item.old!r} -> {item.new!r}" for item in change.refused)
+        raise ConfigError(
+            f"run {asked.name!r} goes on with the configuration that it was started with, but these differ: {listed}",
+            todo="put them back, or begin another run: `--set name=...`, or `--fresh`",
+        )
+    return asked
+
+
+def _spec(
+    config: RunConfig,
+    place: RunPlace,
+    home: Home,
+    config_folder: Path,
+    options: LaunchOptions,
+    stop_step: int | None,
+) -> RunSpec:
+    folder = home.run(config.name) / str(place.incarnation)
+    return RunSpec(
+        actor=actor_name(place),
+        name=config.name,
+        config=dump_config(config),
+        store=place.address,
+        folder=str(folder),
+        ray_path=config.cluster.shared_path or str(folder / "ray"),
+        import_paths=_import_paths(config_folder),
+        version=version("stormsail"),
+        stop_step=stop_step,
+        take_over=options.take_over,
+    )
+
+
+def _import_paths(config_folder: Path) -> tuple[str, ...]:
+    """Where the user's modules are looked for: the working folder and the configuration's, in that order.
+
+    Inside a Ray job the working folder is unpacked elsewhere on each node, so paths below it are kept relative to it.
+    """
+    here = Path.cwd()
+    folders = [here, config_folder.resolve()]
+    if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
+        return tuple(str(f.relative_to(here)) if f.is_relative_to(here) else str(f) for f in folders)
+    return tuple(dict.fromkeys(str(folder) for folder in folders))
+
+
+def _create(spec: RunSpec, place: RunPlace) -> Any:
+    from stormsail.supervisor.actor import create
+
+    env = {"STORMSAIL_HOME": str(Home.here().path)}
+    try:
+        return create(spec, env)
+    except ValueError as error:  # Ray's way to say that the name is taken
+        raise RunExistsError(
+            f"run {place.name!r} was started by somebody else at this very moment",
+            todo=f"follow it with `stormsail attach {place.name}`",
+        ) from error
+
+
+def twin_of(config: RunConfig) -> RunConfig:
+    """The same run without faults, under a name of its own."""
+    drill = config.drill.model_copy(update={"faults": (), "twin_step": None})
+    return config.model_copy(update={"name": f"{config.name}-twin", "drill": drill})
+
+
+def outcome_of(place: RunPlace, error: StormsailError | None) -> Record:
+    """How the run stands, from its journal; raises what ended the supervisor if the journal does not say."""
+    record = fold(Journal.read(place.store()))
+    if error is not None and not record.outcome:
+        raise error
+    return replace(record)

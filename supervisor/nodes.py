@@ -1,0 +1,142 @@
+"""Questions to the cluster's nodes before workers are started: is the package there, are the extensions built,
+and are there resources for all workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import ClusterError
+
+_POLL_S = 1.0
+_NODE_CHECK_TIMEOUT_S = 120.0
+
+
+def wants_gpu(config: RunConfig) -> bool:
+    """Whether workers get a GPU each: as configured, or where the cluster has any."""
+    import ray
+
+    if config.cluster.accelerator == "auto":
+        return ray.cluster_resources().get("GPU", 0) > 0
+    return config.cluster.accelerator == "gpu"
+
+
+def wait_for_resources(config: RunConfig, *, use_gpu: bool, tell: Callable[..., object]) -> None:
+    """Wait until the cluster has room for all workers.
+
+    Args:
+        config: The run.
+        use_gpu: Whether each worker also needs a GPU.
+        tell: Records an event: what is waited for, and until when.
+
+    Raises:
+        ClusterError: There was no room within `cluster.wait_s`.
+    """
+    import ray
+
+    wanted = {"CPU": config.cluster.workers * config.cluster.cpus_per_worker}
+    if use_gpu:
+        wanted["GPU"] = float(config.cluster.workers)
+    deadline = time.time() + config.cluster.wait_s
+    told = False
+    while True:
+        free = ray.available_resources()
+        short = {
+            key: f"{need:g} wanted, {free.get(key, 0):g} free"
+            for key, need in wanted.items()
+            if free.get(key, 0) < need
+        }
+        if not short:
+            if told:
+                tell("resources.ready")
+            return
+        if time.time() > deadline:
+            raise ClusterError(
+                f"no room for {config.cluster.workers} workers within {config.cluster.wait_s:.0f} s: {_spell(short)}",
+                where="cluster",
+                todo="add nodes, stop other jobs, or lower cluster.workers or cluster.cpus_per_worker",
+            )
+        if not told:
+            tell("resources.waiting", short=_spell(short), until_s=deadline)
+            told = True
+        time.sleep(_POLL_S)
+
+
+def _spell(short: dict[str, str]) -> str:
+    return ", ".join(f"{key} {text}" for key, text in short.items())
+
+
+def prepare_nodes(*, version: str, deadline_s: float, tell: Callable[..., object]) -> None:
+    """Check on every node that the package is installed, and build the extensions there.
+
+    Args:
+        version: The version that every node must have.
+        deadline_s: Limit for the builds, on all nodes at once.
+        tell: Records events.
+
+    Raises:
+        ClusterError: A node lacks the package or has another version, or a build failed.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    tasks: dict[Any, str] = {}
+    remote = ray.remote(num_cpus=0, max_retries=0)(_prepare_here)
+    for node in ray.nodes():
+        if node["Alive"]:
+            pinned = remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            tasks[pinned.remote(deadline_s)] = str(node["NodeManagerAddress"])
+    deadline = time.monotonic() + deadline_s + _NODE_CHECK_TIMEOUT_S
+    waiting, told = list(tasks), False
+    while waiting:
+        done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=2.0)
+        for task in done:
+            _check_answer(ray, task, tasks[task], version)
+        if waiting and not told:
+            tell("extensions.building", nodes=[tasks[task] for task in waiting], limit_s=deadline_s)
+            told = True
+        if waiting and time.monotonic() > deadline:
+            raise ClusterError(
+                f"no answer within {deadline_s:.0f} s while building extensions",
+                where=", ".join(tasks[task] for task in waiting),
+                todo="look at the node; a C++ compiler at full load needs minutes",
+            )
+    if told:
+        tell("extensions.ready")
+
+
+def _check_answer(ray: Any, task: Any, address: str, version: str) -> None:
+    try:
+        found = ray.get(task)
+    except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, ModuleNotFoundError):
+            raise _not_installed(address, f"the node has no module {cause.name!r}") from error
+        if isinstance(cause, ClusterError):
+            raise ClusterError(cause.what, where=f"node {address}", todo=cause.todo) from error
+        raise ClusterError(f"the check failed: {cause or error}", where=f"node {address}") from error
+    if found != version:
+        raise _not_installed(address, f"the node has stormsail {found}, the driver {version}")
+
+
+def _not_installed(address: str, what: str) -> ClusterError:
+    return ClusterError(
+        what,
+        where=f"node {address}",
+        todo="install the same stormsail wheel in the image of every node, or add "
+        '`--runtime-env-json \'{"pip": ["stormsail"]}\'` to `ray job submit`',
+    )
+
+
+def _prepare_here(deadline_s: float) -> str:
+    """Run on a node: build what is missing there and say which version is installed."""
+    from importlib.metadata import version
+
+    from stormsail.platform.home import Home
+    from stormsail.workers.extension_build import build_extensions
+    from stormsail.workers.extensions import extension_folder
+
+    build_extensions(extension_folder(Home.here()), deadline_s=deadline_s, notify=print)
+    return version("stormsail")

@@ -1,0 +1,176 @@
+"""What is known of a run: a pure fold over its journal, so that a new supervisor knows what the old one knew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from stormsail.platform.checkpoint.lines import Generation
+from stormsail.platform.journal import Event
+from stormsail.platform.messages import CheckpointRef, LrEvent
+from stormsail.supervisor.ladder import LadderState
+
+OUTCOMES = {"run.finished": "finished", "run.stopped": "stopped", "run.exhausted": "exhausted", "run.failed": "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedCheckpoint:
+    """A committed checkpoint as the journal tells it.
+
+    Attributes:
+        ref: Its name.
+        digest: Root digest of the state, in hex.
+        time_s: When it was committed.
+        finite: Whether every number in it is finite; others are never restored automatically.
+    """
+
+    ref: CheckpointRef
+    digest: str
+    time_s: float
+    finite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The run so far.
+
+    Attributes:
+        attempt: Number of the newest attempt (0: none yet).
+        generation: Number of the newest generation (0: none yet).
+        generations: All of them, oldest first.
+        commits: Committed checkpoints, oldest first.
+        good: Checkpoints known good.
+        corrupt: Checkpoints that failed verification; never chosen again.
+        deleted: Checkpoints that retention removed.
+        lr_events: What was decided about the learning rate.
+        skip: Sample ranges left out of the data order.
+        ladder: The ladder's state.
+        fired: How often each drill fault has fired, by index.
+            config: The configuration in force, as dumped JSON ("" before the start).
+        outcome: "" while the run is not over, else finished, stopped, exhausted or failed.
+        exit_code: Exit code that goes with the outcome.
+        stop_step: Step that the run ends at instead of `train.steps`, or None.
+    """
+
+    attempt: int = 0
+    generation: int = 0
+    generations: tuple[Generation, ...] = ()
+    commits: tuple[CommittedCheckpoint, ...] = ()
+    good: frozenset[CheckpointRef] = frozenset()
+    corrupt: frozenset[CheckpointRef] = frozenset()
+    deleted: frozenset[CheckpointRef] = frozenset()
+    lr_events: tuple[LrEvent, ...] = ()
+    skip: tuple[tuple[int, int], ...] = ()
+    ladder: LadderState = field(default_factory=LadderState)
+    fired: tuple[tuple[int, int], ...] = ()
+    config: str = ""
+    outcome: str = ""
+    exit_code: int = 0
+    stop_step: int | None = None
+
+
+def fold(events: Iterable[Event], record: Record | None = None) -> Record:
+    """Apply events in order."""
+    known = record or Record()
+    for event in events:
+        known = apply(known, event)
+    return known
+
+
+def apply(record: Record, event: Event) -> Record:
+    """The record after one more event; kinds that change nothing are passed over."""
+    if event.kind in OUTCOMES:
+        return replace(record, outcome=OUTCOMES[event.kind], exit_code=int(event.data.get("exit_code", 0)))
+    handler = _HANDLERS.get(event.kind)
+    return handler(record, event) if handler else record
+
+
+def _started(record: Record, event: Event) -> Record:
+    return replace(
+        record,
+        config=str(event.data["config"]),
+        stop_step=event.data.get("stop_step"),
+        outcome="",
+        exit_code=0,
+    )
+
+
+def _attempt(record: Record, event: Event) -> Record:
+    return replace(record, attempt=int(event.data["attempt"]))
+
+
+def _generation(record: Record, event: Event) -> Record:
+    data = event.data
+    made = Generation(
+        number=int(data["generation"]),
+        parent=data["parent"],
+        fork_step=int(data["fork_step"]),
+        reason=str(data["reason"]),
+        owner=str(data["owner"]),
+        time_s=event.time_s,
+    )
+    return replace(record, generation=made.number, generations=(*record.generations, made))
+
+
+def _decided(record: Record, event: Event) -> Record:
+    data = event.data
+    return replace(
+        record,
+        ladder=LadderState.from_json(data["state"]),
+        lr_events=tuple(LrEvent(**item) for item in data["lr_events"]),
+        skip=tuple((int(a), int(b)) for a, b in data["skip"]),
+    )
+
+
+def _ladder_moved(record: Record, event: Event) -> Record:
+    return replace(record, ladder=LadderState.from_json(event.data["state"]))
+
+
+def _committed(record: Record, event: Event) -> Record:
+    commit = CommittedCheckpoint(_ref(event), str(event.data["digest"]), event.time_s, bool(event.data["finite"]))
+    return replace(record, commits=(*record.commits, commit))
+
+
+def _good(record: Record, event: Event) -> Record:
+    return replace(record, good=record.good | {_ref(event)})
+
+
+def _corrupt(record: Record, event: Event) -> Record:
+    return replace(record, corrupt=record.corrupt | {_ref(event)})
+
+
+def _deleted(record: Record, event: Event) -> Record:
+    gone = {CheckpointRef(int(g), int(s)) for g, s in event.data["refs"]}
+    return replace(
+        record,
+        deleted=record.deleted | gone,
+        commits=tuple(commit for commit in record.commits if commit.ref not in gone),
+        good=record.good - gone,
+    )
+
+
+def _fired(record: Record, event: Event) -> Record:
+    fired = dict(record.fired)
+    index = int(event.data["index"])
+    fired[index] = fired.get(index, 0) + 1
+    return replace(record, fired=tuple(sorted(fired.items())))
+
+
+def _ref(event: Event) -> CheckpointRef:
+    return CheckpointRef(int(event.data["generation"]), event.step or 0)
+
+
+_HANDLERS = {
+    "run.started": _started,
+    "run.continued": _started,
+    "attempt.started": _attempt,
+    "generation.created": _generation,
+    "ladder.decided": _decided,
+    "episode.closed": _ladder_moved,
+    "budgets.reset": _ladder_moved,
+    "checkpoint.committed": _committed,
+    "checkpoint.good": _good,
+    "checkpoint.corrupt": _corrupt,
+    "checkpoint.deleted": _deleted,
+    "drill.fired": _fired,
+}

@@ -1,0 +1,120 @@
+"""Events in plain words: what a person reads while a run runs, and what `events` prints (pure)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stormsail.platform.journal import Event
+
+_MB = 1_000_000
+
+
+def clock(time_s: float) -> str:
+    """Local time of day, to the second."""
+    return time.strftime("%H:%M:%S", time.localtime(time_s))
+
+
+def tell(event: Event) -> str | None:
+    """The event as one line without its time, or None for those that only machines care about."""
+    teller = _TELLERS.get(event.kind)
+    return teller(event, event.data) if teller else None
+
+
+def is_quiet(event: Event) -> bool:
+    """Whether the event is routine, so that a live view leaves it out."""
+    return event.kind in _QUIET
+
+
+def _place(data: Mapping[str, Any]) -> str:
+    restore = data.get("restore")
+    return f"step {restore['step']}" if restore else "the initial state"
+
+
+def _decided(_event: Event, data: Mapping[str, Any]) -> str:
+    if data.get("stop_exit_code") is not None:
+        return f"decision: stop. {data['reason']}"
+    tier = {"resume": "tier 1, resume", "rollback": "tier 2, rollback", "fp32_replay": "tier 3, FP32 replay"}
+    name = tier.get(data["tier"] or "", "go on")
+    extra = f", LR x {data['lr_factor']:g}" if data.get("lr_factor", 1.0) != 1.0 else ""
+    return f"decision: {name} from {_place(data)}{extra}. {data['reason']}"
+
+
+def _fault(event: Event, data: Mapping[str, Any]) -> str:
+    where = f" on rank {data['rank']}" if data.get("rank", -1) >= 0 else ""
+    return f"fault: {data['kind']}{where} at step {event.step}: {data.get('error') or 'no details'}"
+
+
+def _restored(event: Event, data: Mapping[str, Any]) -> str:
+    if data["ref_generation"] is None:
+        return f"started again from the initial state in {data['precision']}"
+    return (
+        f"restored checkpoint {data['ref_generation']}/{data['ref_step']}: step {event.step}, "
+        f"{data['tokens']:,} tokens seen, {data['precision']}, verified in {data['took_s']:.2f} s"
+    )
+
+
+def _committed(event: Event, data: Mapping[str, Any]) -> str:
+    return (
+        f"checkpoint {data['generation']}/{event.step} committed: {data['bytes'] / _MB:.1f} MB "
+        f"in {data['took_s']:.1f} s, digest {data['digest'][:16]}"
+    )
+
+
+def _caught_up(event: Event, _data: Mapping[str, Any]) -> str:
+    return f"recovered: step {event.step} is new ground"
+
+
+def _twin(event: Event, data: Mapping[str, Any]) -> str:
+    verdict = "identical" if data["identical"] else "DIFFERENT"
+    return f"twin at step {event.step}: {verdict}: {data['digest']} (this run), {data['twin_digest']} (undisturbed twin)"
+
+
+_TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
+    "run.started": lambda _e, _d: "run started",
+    "run.continued": lambda _e, _d: "run continued",
+    "extensions.building": lambda _e, d: f"building DeepSpeed's C++ extensions once, up to {d['limit_s']:.0f} s",
+    "extensions.ready": lambda _e, _d: "extensions are ready",
+    "resources.waiting": lambda _e, d: f"waiting for free resources until {clock(d['until_s'])}: {d['short']}",
+    "resources.ready": lambda _e, _d: "resources are there",
+    "attempt.started": lambda _e, d: f"attempt {d['attempt']}: starting {d['workers']} workers",
+    "world.formed": lambda e, d: f"world of {d['world_size']} formed, generation {e.generation}",
+    "state.restored": _restored,
+    "fault.detected": _fault,
+    "ladder.decided": _decided,
+    "recovery.first_step": lambda e, _d: f"training again at step {e.step}",
+    "recovery.caught_up": _caught_up,
+    "replay.finished": lambda e, d: (
+        f"FP32 window ended at step {e.step} (computed in {d['window_dtype']}); back to {d['precision']}"
+    ),
+    "episode.closed": lambda e, d: f"episode {d['episode']} closed at step {e.step}: healthy again",
+    "checkpoint.committed": _committed,
+    "checkpoint.good": lambda e, d: f"checkpoint {d['generation']}/{e.step} is known good",
+    "checkpoint.missed": lambda e, d: f"checkpoint at step {e.step} was not saved: {d['why']}",
+    "checkpoint.alert": lambda _e, d: f"ALERT: {d['missed']} checkpoints in a row were not saved: {d['why']}",
+    "checkpoint.corrupt": lambda e, d: f"checkpoint {d['generation']}/{e.step} is damaged: {d['problem']}",
+    "checkpoint.deleted": lambda _e, d: f"retention removed {len(d['refs'])} checkpoints",
+    "update.dropped": lambda e, d: (
+        f"update of step {e.step} dropped: {d['count']} non-finite gradient values, "
+        f"first on rank {d['rank']} in {d['first_parameter'] or 'the loss'}"
+    ),
+    "step.empty": lambda e, _d: f"step {e.step} had no real token; weights unchanged",
+    "spike.watch": lambda e, d: f"watch: {d['reason']} (step {e.step})",
+    "drill.fired": lambda e, d: f"drill: {d['kind']} at step {e.step}",
+    "drill.twin": _twin,
+    "stop.requested": lambda _e, d: f"stop requested: {d['reason']}",
+    "config.changed": lambda _e, d: "configuration changed: " + ", ".join(d["changes"]),
+    "run.finished": lambda e, d: f"finished at step {e.step}, digest {d['digest']}",
+    "run.stopped": lambda e, d: f"stopped at step {e.step}: {d['reason']}",
+    "run.exhausted": lambda _e, d: f"needs a person: {d['reason']}",
+    "run.failed": lambda _e, d: f"failed: {d['error']}",
+}
+_QUIET = {
+    "checkpoint.committed",
+    "checkpoint.good",
+    "checkpoint.deleted",
+    "spike.watch",
+    "generation.created",
+    "recovery.first_step",
+}

@@ -1,0 +1,135 @@
+"""Frames give back every bit, are small where they can be, and believe nothing."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
+from stormsail.platform.checkpoint.codec import Codec, Method, decode, encode, read_header, unpack
+from stormsail.platform.errors import CheckpointError, InternalError
+
+WORDS = arrays.arrays(np.uint32, st.integers(1, 300))
+
+
+def adam_like(count: int) -> NDArray[np.uint32]:
+    return np.random.default_rng(0).normal(0, 0.02, count).astype(np.float32).view(np.uint32)
+
+
+@given(WORDS)
+def test_any_words_come_back(words: NDArray[np.uint32]) -> None:
+    assert np.array_equal(decode(encode(words)), words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        np.array([0x8000_0000, 0x7FC0_1234, 1, 0xFF80_0000], np.uint32),
+        np.zeros(CHUNK_ELEMENTS, np.uint32),
+        np.arange(100_000, dtype=np.uint32),
+        np.random.default_rng(1).integers(0, 2**32, 70_000, dtype=np.uint32),
+        adam_like(CHUNK_ELEMENTS),
+    ],
+    ids=["specials", "zeros", "ramp", "noise", "weights"],
+)
+def test_every_kind_of_plane_comes_back(words: NDArray[np.uint32]) -> None:
+    assert np.array_equal(decode(encode(words)), words)
+
+
+def test_float_state_keeps_its_noise_raw_and_codes_its_exponents() -> None:
+    frame = encode(adam_like(CHUNK_ELEMENTS))
+    methods = [method for method, _ in read_header(frame).planes]
+    assert methods[0] is not Method.RAW
+    assert methods[2:] == [Method.RAW, Method.RAW]
+    assert len(frame) < 3.45 * CHUNK_ELEMENTS
+
+
+def test_noise_costs_next_to_nothing_more_than_raw() -> None:
+    words = np.random.default_rng(1).integers(0, 2**32, 70_000, dtype=np.uint32)
+    assert len(encode(words)) - words.nbytes < 64
+
+
+def test_zeros_nearly_vanish() -> None:
+    assert len(encode(np.zeros(CHUNK_ELEMENTS, np.uint32))) < 1000
+
+
+def test_the_same_words_give_the_same_frame() -> None:
+    assert encode(adam_like(50_000)) == encode(adam_like(50_000))
+
+
+@pytest.mark.parametrize("count", [0, CHUNK_ELEMENTS + 1])
+def test_a_frame_has_its_limits(count: int) -> None:
+    with pytest.raises(InternalError):
+        encode(np.zeros(count, np.uint32))
+
+
+def test_a_frame_with_a_parent_is_not_read_alone() -> None:
+    frame = encode(adam_like(10), parent=bytes(range(16)))
+    assert unpack(frame)[0].parent == bytes(range(16))
+    with pytest.raises(CheckpointError, match="parent"):
+        decode(frame)
+    with pytest.raises(InternalError):
+        encode(adam_like(10), parent=b"short")
+
+
+def test_every_truncation_is_refused() -> None:
+    frame = encode(adam_like(200))
+    for length in range(len(frame)):
+        with pytest.raises(CheckpointError):
+            decode(frame[:length])
+    with pytest.raises(CheckpointError):
+        decode(frame + b"\0")
+
+
+def test_a_changed_header_is_refused_or_changes_no_word() -> None:
+    words = adam_like(200)
+    frame = encode(words)
+    for position in range(48):
+        for bit in range(8):
+            damaged = bytearray(frame)
+            damaged[position] ^= 1 << bit
+            with pytest.raises(CheckpointError):
+                decode(bytes(damaged))
+
+
+def test_a_changed_plane_gives_words_or_an_error_and_never_anything_else() -> None:
+    words = np.zeros(5000, np.uint32)
+    frame = encode(words)
+    for position in range(48, len(frame)):
+        damaged = bytearray(frame)
+        damaged[position] ^= 0x10
+        try:
+            assert decode(bytes(damaged)).size == words.size
+        except CheckpointError:
+            continue
+
+
+def test_a_plane_that_claims_gigabytes_takes_no_memory() -> None:
+    bomb = zstandard.ZstdCompressor(level=1).compress(bytes(64 << 20))
+    planes = [(Method.ZSTD, bomb), *[(Method.RAW, bytes(CHUNK_ELEMENTS))] * 3]
+    head = struct.pack("<4sBBBBI16s", b"SSFR", 1, Codec.PLAIN, 0, 4, CHUNK_ELEMENTS, bytes(16))
+    table = b"".join(struct.pack("<BI", method, len(body)) for method, body in planes)
+    with pytest.raises(CheckpointError, match="another size"):
+        decode(head + table + b"".join(body for _, body in planes))
+
+
+def test_two_zstd_frames_in_one_plane_are_refused() -> None:
+    body = zstandard.ZstdCompressor(level=1).compress(bytes(1000)) * 2
+    head = struct.pack("<4sBBBBI16s", b"SSFR", 1, Codec.PLAIN, 0, 4, 1000, bytes(16))
+    table = struct.pack("<BI", Method.ZSTD, len(body)) + struct.pack("<BI", Method.RAW, 1000) * 3
+    with pytest.raises(CheckpointError):
+        decode(head + table + body + bytes(3000))
+
+
+def test_a_frame_of_a_newer_version_says_so() -> None:
+    frame = bytearray(encode(adam_like(10)))
+    frame[4] = 2
+    with pytest.raises(CheckpointError, match="version 2"):
+        decode(bytes(frame))

@@ -1,0 +1,48 @@
+"""Differences restore every bit, whatever the bits are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stormsail.platform.checkpoint.delta import int_add, int_sub
+from stormsail.platform.errors import InternalError
+
+SPECIAL = [0x0, 0x8000_0000, 0x1, 0x8000_0001, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0000, 0xFFFF_FFFF, 0x7F7F_FFFF]
+WORD = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from(SPECIAL))
+
+
+@given(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=50))
+def test_adding_back_gives_the_same_bits(pairs: list[tuple[int, int]]) -> None:
+    new, base = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    assert np.array_equal(int_add(int_sub(new, base), base), new)
+
+
+def test_nan_signed_zero_and_subnormals_meet_each_other_exactly() -> None:
+    new, base = (grid.reshape(-1).astype(np.uint32) for grid in np.meshgrid(SPECIAL, SPECIAL))
+    assert np.array_equal(int_add(int_sub(new, base), base), new)
+
+
+def test_equal_states_differ_by_zero() -> None:
+    words = np.array(SPECIAL, np.uint32)
+    assert not int_sub(words, words).any()
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, 1e-40, -3e38])
+def test_neighbouring_floats_differ_by_one_step_in_either_direction(value: float) -> None:
+    base = np.array([value], np.float32)
+    for towards in (np.inf, -np.inf):
+        new = np.nextafter(base, np.float32(towards), dtype=np.float32)
+        assert int_sub(new.view(np.uint32), base.view(np.uint32))[0] in (1, 2)
+
+
+def test_a_small_step_across_zero_is_small() -> None:
+    new, base = np.array([-1e-45], np.float32), np.array([1e-45], np.float32)
+    assert int_sub(new.view(np.uint32), base.view(np.uint32))[0] < 8
+
+
+def test_different_lengths_are_refused() -> None:
+    with pytest.raises(InternalError):
+        int_sub(np.zeros(2, np.uint32), np.zeros(3, np.uint32))

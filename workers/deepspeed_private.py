@@ -1,0 +1,80 @@
+"""The private names of DeepSpeed that a second engine in one process needs, in one place.
+
+DeepSpeed assumes one engine and one process group in the life of a process. Stormsail builds several:
+FP32 beside bf16 (tier 3), and one for each world. What has to be reset in between was found by running
+DeepSpeed 0.19.8; `tests/workers/test_deepspeed_private.py` fails when a version renames any of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_GROUP_NAMES = (
+    "_WORLD_GROUP",
+    "_ZERO_PARAM_INTRA_PARALLEL_GROUP",
+    "_TENSOR_MODEL_PARALLEL_GROUP",
+    "_DATA_PARALLEL_GROUP",
+    "_ALL_TO_ALL_GROUP",
+)
+
+
+def reset_counters() -> None:
+    """Start DeepSpeed's parameter and module ids at 0 again, as they must be equal on all ranks of a world."""
+    from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
+    from deepspeed.runtime.zero.partition_parameters import Init
+
+    Init.param_id = 0
+    # A mutable default argument counts the modules of the whole process.
+    DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0  # noqa: SLF001 - this module's purpose
+
+
+def forget_process_group() -> None:
+    """Drop what DeepSpeed remembers of the process group, so that the next world starts clean."""
+    import deepspeed.comm.comm as deepspeed_comm
+    from deepspeed.utils import groups
+
+    deepspeed_comm.cdb = None
+    for name, value in list(vars(groups).items()):
+        if name in _GROUP_NAMES or (name.startswith("_") and isinstance(value, dist.ProcessGroup)):
+            setattr(groups, name, {} if isinstance(value, dict) else None)
+
+
+def optimizer_states(engine: Any) -> list[dict[str, Any]]:
+    """The wrapped optimizer's state, one dict for each flat fp32 group, created if the engine is fresh."""
+    zero = engine.optimizer
+    flats = zero.fp32_partitioned_groups_flat
+    inner = zero.optimizer
+    if any(not inner.state.get(flat) for flat in flats):
+        _create_states(zero)
+    return [inner.state[flat] for flat in flats]
+
+
+def _create_states(zero: Any) -> None:
+    """Let the optimizer make its own state tensors by a step that cannot move a weight: zero gradients, LR 0."""
+    rates = [group["lr"] for group in zero.optimizer.param_groups]
+    for group in zero.optimizer.param_groups:
+        group["lr"] = 0.0
+    for index, flat in enumerate(zero.fp32_partitioned_groups_flat):
+        flat.grad = torch.zeros_like(flat)
+        zero._optimizer_step(index)  # noqa: SLF001 - this module's purpose
+        flat.grad = None
+    for group, rate in zip(zero.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for flat in zero.fp32_partitioned_groups_flat:
+        for key, value in zero.optimizer.state[flat].items():
+            if torch.is_tensor(value):
+                value.zero_()
+            elif isinstance(value, int | float):
+                zero.optimizer.state[flat][key] = type(value)(0)
+
+
+def refresh_compute_copies(engine: Any) -> None:
+    """Bring the small parameters that ZeRO-3 keeps whole (norms, biases) in line with their rewritten shards."""
+    kept = engine.optimizer.persistent_parameters
+    if kept:
+        # `all_gather` alone leaves the stale full copy in place: it must be partitioned away first.
+        kept[0].partition(kept)
+        kept[0].all_gather(kept)

@@ -1,0 +1,271 @@
+"""One ZeRO-3 engine: compute, gradients and state of this rank, with nothing of DeepSpeed showing outside.
+
+The engine holds no policy: it neither clips, nor schedules, nor judges. All methods are called from the
+training thread; those marked *collective* must be called by all ranks in the same order.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from stormsail.platform.checkpoint.shards import Shard, ShardSpec
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import CheckpointError
+from stormsail.workers import deepspeed_private, factories
+
+MASTER = "master"
+_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPiece:
+    """The part of one parameter that this rank owns.
+
+    Attributes:
+        name: Parameter name in the module.
+        shape: Global shape.
+        start: First flat element of the parameter that lies here.
+        count: Elements that lie here; padding at the end of the last partition is not counted.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    count: int
+
+
+class ZeroEngine:
+    """A DeepSpeed ZeRO-3 engine around a model, in one compute precision.
+
+    Args:
+        config: The run.
+        precision: `bf16` or `fp32`; masters and moments are fp32 either way.
+        rank: This rank.
+        world_size: Ranks in the group.
+        device: Where the compute happens.
+    """
+
+    def __init__(self, config: RunConfig, *, precision: str, rank: int, world_size: int, device: torch.device) -> None:
+        import deepspeed
+
+        deepspeed_private.reset_counters()
+        torch.manual_seed(config.seed)  # every rank builds the same initial weights
+        module = factories.build_model(config.model)
+        optimizer = factories.build_optimizer(config.optimizer, list(module.named_parameters()))
+        self._engine: Any = deepspeed.initialize(
+            model=module, optimizer=optimizer, config=_deepspeed_config(config, precision, world_size), dist_init_required=False
+        )[0]
+        self.precision = precision
+        self.device = device
+        self.micro_steps = _micro_steps(config, world_size)
+        self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]
+        self.pieces = tuple(_piece(name, p, rank) for name, p in self._parameters)
+        self._base_rates = [float(group["lr"]) / config.optimizer.lr for group in self._inner.param_groups]
+
+    @property
+    def _inner(self) -> torch.optim.Optimizer:
+        inner: torch.optim.Optimizer = self._engine.optimizer.optimizer
+        return inner
+
+    @property
+    def module(self) -> nn.Module:
+        """The user's model, parameters partitioned."""
+        module: nn.Module = self._engine.module
+        return module
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype that the forward pass really runs in, read from the parameters."""
+        dtype: torch.dtype = self._parameters[0][1].ds_tensor.dtype
+        return dtype
+
+    # ------------------------------------------------------------------ compute
+
+    def forward_backward(self, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scale: float, *, last: bool) -> float:
+        """Run one micro-batch and add its gradient (collective).
+
+        Args:
+            batch: tokens, targets (int64, `[B, T]`) and mask (float32, `[B, T]`; 0 leaves a token out).
+            scale: Multiplies the summed loss before the backward pass.
+            last: Whether this is the last micro-batch of the step.
+
+        Returns:
+            The summed loss over the real tokens of the micro-batch, in nats.
+        """
+        self._engine.set_gradient_accumulation_boundary(last)
+        tokens, targets, mask = (part.to(self.device) for part in batch)
+        losses = factories.call_model(self._engine, tokens, targets, mask)
+        total = (losses.float() * mask).sum()
+        self._engine.backward(total * scale, scale_wrt_gas=False)
+        return float(total.detach())
+
+    def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """This rank's shard of the reduced gradient, parameter by parameter: fp32, flat, without padding."""
+        from deepspeed.utils import safe_get_local_grad
+
+        for (name, parameter), piece in zip(self._parameters, self.pieces, strict=True):
+            yield name, safe_get_local_grad(parameter).view(-1)[: piece.count]
+
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply this rank's gradient shard in place."""
+        from deepspeed.utils import safe_get_local_grad, safe_set_local_grad
+
+        for _, parameter in self._parameters:
+            safe_set_local_grad(parameter, safe_get_local_grad(parameter) * factor)
+
+    def spoil_gradient(self, value: float) -> None:
+        """Write `value` into the first element of this rank's gradient shard (drills only)."""
+        from deepspeed.utils import safe_get_local_grad, safe_set_local_grad
+
+        parameter = next(p for (_, p), piece in zip(self._parameters, self.pieces, strict=True) if piece.count)
+        gradient = safe_get_local_grad(parameter).clone()
+        gradient.view(-1)[0] = value
+        safe_set_local_grad(parameter, gradient)
+
+    def set_learning_rate(self, lr: float) -> float:
+        """Set every group's rate (times the group's own ratio) and return what the first group now holds."""
+        for group, ratio in zip(self._inner.param_groups, self._base_rates, strict=True):
+            group["lr"] = lr * ratio
+        return float(self._inner.param_groups[0]["lr"]) / self._base_rates[0]
+
+    def apply(self) -> bool:
+        """Take the optimizer step (collective). Returns whether DeepSpeed really applied it."""
+        self._engine.step()
+        return bool(self._engine.was_step_applied())
+
+    def drop(self) -> None:
+        """Throw the gradient of this step away; weights, moments and Adam's step stay as they are."""
+        self._engine.optimizer.zero_grad()
+        self._engine.zero_grad()
+
+    # -------------------------------------------------------------------- state
+
+    def live_buffers(self) -> Iterator[tuple[LocalPiece, str, torch.Tensor]]:
+        """Every live fp32 state tensor of this rank as (piece, component, flat tensor), in a fixed order."""
+        from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
+
+        components = self._tensor_components()
+        for (_, parameter), piece in zip(self._parameters, self.pieces, strict=True):
+            yield piece, MASTER, safe_get_local_fp32_param(parameter).view(-1)[: piece.count]
+            for component in components:
+                yield piece, component, safe_get_local_optimizer_state(parameter, component).view(-1)[: piece.count]
+
+    def copy_state(self) -> list[Shard]:
+        """This rank's whole state, copied to host memory."""
+        return [
+            Shard(_spec(piece, component), live.detach().to("cpu", copy=True).numpy())
+            for piece, component, live in self.live_buffers()
+            if piece.count
+        ]
+
+    def state_specs(self) -> list[ShardSpec]:
+        """What `write_state` wants, in its order."""
+        components = (MASTER, *self._tensor_components())
+        return [_spec(piece, component) for piece in self.pieces if piece.count for component in components]
+
+    def write_state(self, shards: list[Shard], scalars: dict[str, list[float]]) -> None:
+        """Replace this rank's whole state in place (collective): masters, moments, compute copies, scalars.
+
+        Args:
+            shards: Exactly the shards that `state_specs` names.
+            scalars: As `optimizer_scalars` returned them.
+
+        Raises:
+            CheckpointError: The shards are not those of this engine; nothing was changed.
+        """
+        from deepspeed.utils import safe_set_local_fp32_param, safe_set_local_optimizer_state
+
+        given = {(shard.spec.name, shard.spec.component): shard for shard in shards}
+        wanted = {(spec.name, spec.component): spec for spec in self.state_specs()}
+        if {key: shard.spec for key, shard in given.items()} != wanted:
+            raise CheckpointError(
+                f"the state does not fit this model: {sorted(set(given) ^ set(wanted))[:4] or 'other shapes'}",
+                todo="resume with the configuration that the checkpoint was made with",
+            )
+        for (name, parameter), piece in zip(self._parameters, self.pieces, strict=True):
+            size = parameter.ds_tensor.numel()
+            master = _padded(given.get((name, MASTER)), size)
+            safe_set_local_fp32_param(parameter, master.to(self.device))
+            # The setter leaves the compute copy stale, and the next forward would use the old weights.
+            parameter.ds_tensor.data.view(-1).copy_(master)
+            for component in self._tensor_components():
+                moment = _padded(given.get((name, component)) if piece.count else None, size)
+                safe_set_local_optimizer_state(parameter, moment.to(self.device), component)
+        self._write_scalars(scalars)
+        deepspeed_private.refresh_compute_copies(self._engine)
+        self.drop()
+
+    def optimizer_scalars(self) -> dict[str, list[float]]:
+        """The optimizer's state that is not shaped like a parameter (Adam's step), one value for each flat group."""
+        states = deepspeed_private.optimizer_states(self._engine)
+        names = [key for key, value in states[0].items() if not _is_tensor_state(value)]
+        return {name: [float(state[name]) for state in states] for name in names}
+
+    def _write_scalars(self, scalars: dict[str, list[float]]) -> None:
+        for index, state in enumerate(deepspeed_private.optimizer_states(self._engine)):
+            for name, values in scalars.items():
+                # The number of flat groups can differ at another world size; Adam's step is the same in all.
+                value = values[min(index, len(values) - 1)]
+                old = state[name]
+                state[name] = torch.full_like(old, value) if torch.is_tensor(old) else type(old)(value)
+
+    def _tensor_components(self) -> tuple[str, ...]:
+        first = deepspeed_private.optimizer_states(self._engine)[0]
+        return tuple(sorted(key for key, value in first.items() if _is_tensor_state(value)))
+
+    def destroy(self) -> None:
+        """Free the engine; a new one can then be built in this process."""
+        self._engine.destroy()
+        self._parameters = []
+        self._engine = None
+        gc.collect()  # DeepSpeed's hooks form cycles that would keep the old parameters alive
+
+
+def _micro_steps(config: RunConfig, world_size: int) -> int:
+    per_step = config.train.micro_batch * world_size
+    return -(-config.train.global_batch // per_step)
+
+
+def _deepspeed_config(config: RunConfig, precision: str, world_size: int) -> dict[str, Any]:
+    micro_steps = _micro_steps(config, world_size)
+    return {
+        "train_batch_size": config.train.micro_batch * micro_steps * world_size,
+        "train_micro_batch_size_per_gpu": config.train.micro_batch,
+        "gradient_accumulation_steps": micro_steps,
+        "zero_optimization": {"stage": 3},
+        "bf16": {"enabled": precision == "bf16"},
+        # Gradients of micro-batches add up in fp32; DeepSpeed's default would be bf16.
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "gradient_clipping": 0.0,  # the loop clips, so that gradients are read once
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": None,
+    }
+
+
+def _piece(name: str, parameter: Any, rank: int) -> LocalPiece:
+    total = int(parameter.ds_numel)
+    size = int(parameter.ds_tensor.numel())
+    start = min(rank * size, total)
+    return LocalPiece(name, tuple(parameter.ds_shape), start, max(0, min(size, total - start)))
+
+
+def _spec(piece: LocalPiece, component: str) -> ShardSpec:
+    return ShardSpec(name=piece.name, component=component, shape=piece.shape, start=piece.start, count=piece.count)
+
+
+def _padded(shard: Shard | None, size: int) -> torch.Tensor:
+    flat = np.zeros(size, dtype=np.float32)
+    if shard is not None:
+        flat[: shard.spec.count] = shard.values.view(np.float32)
+    return torch.from_numpy(flat)
+
+
+def _is_tensor_state(value: object) -> bool:
+    return torch.is_tensor(value) and value.dim() > 0

@@ -1,0 +1,280 @@
+"""The function that Ray Train calls in every worker process: set up, join, run the loop, and say why it ended.
+
+This is the one place of the package that catches every exception: a worker that dies without a word costs
+somebody a night.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stormsail.platform.config.dump import parse_dump
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import StormsailError, UserCodeError, WorkerFaultError
+from stormsail.platform.home import Home
+from stormsail.platform.messages import (
+    CheckpointRef,
+    Directive,
+    Incident,
+    JoinRequest,
+    Phase,
+    Placement,
+    WorkerFailure,
+)
+from stormsail.platform.storage.open import open_store
+from stormsail.platform.storage.store import StoreAddress
+from stormsail.workers import quiet
+from stormsail.workers.extensions import extension_folder, set_extension_environment
+from stormsail.workers.heartbeat import HeartbeatThread, supervisor_sender
+
+NAMESPACE = "stormsail"
+_CALL_TIMEOUT_S = 30.0
+_CONSULT_TIMEOUT_S = 600.0
+_PEER_SIGNS = ("connection closed by peer", "connection reset", "broken pipe", "timed out", "timeout", "gloo", "nccl")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the supervisor tells every worker of an attempt before it starts.
+
+    Attributes:
+        actor: Name of the run's supervisor actor.
+        attempt: Number of the attempt, from 1.
+        config: The run's configuration, as `dump_config` wrote it.
+        store: The run's store.
+        import_paths: Folders that the user's own modules are imported from.
+        log_folder: Where this attempt's logs go on each node.
+    """
+
+    actor: str
+    attempt: int
+    config: str
+    store: StoreAddress
+    import_paths: tuple[str, ...]
+    log_folder: str
+
+
+def worker_main(settings: dict[str, Any]) -> None:
+    """Run one worker of one attempt.
+
+    Args:
+        settings: `{"assignment": Assignment}`; Ray Train wants a dict.
+    """
+    assignment: Assignment = settings["assignment"]
+    import ray.train
+
+    rank = ray.train.get_context().get_world_rank()
+    _prepare_process(assignment, rank)
+    worker = _Worker(assignment, rank)
+    try:
+        worker.run()
+    except BaseException as error:
+        worker.report_failure(error)
+        raise
+    finally:
+        worker.beat.close()
+
+
+def _prepare_process(assignment: Assignment, rank: int) -> None:
+    folder = Path(assignment.log_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet.redirect_output(folder / f"rank-{rank}.log")
+    quiet.quiet_process(full_logs=True)
+    set_extension_environment(extension_folder(Home.here()))
+    for path in reversed(assignment.import_paths):
+        resolved = str(Path(path).resolve())
+        if resolved not in sys.path:
+            sys.path.insert(0, resolved)
+
+
+class _Worker:
+    def __init__(self, assignment: Assignment, worker_rank: int) -> None:
+        import ray
+
+        self.assignment = assignment
+        self.worker_rank = worker_rank
+        self.config: RunConfig = parse_dump(assignment.config)
+        self.actor = ray.get_actor(assignment.actor, namespace=NAMESPACE)
+        self.beat = HeartbeatThread(
+            supervisor_sender(self.actor, timeout_s=_CALL_TIMEOUT_S), attempt=assignment.attempt, rank=worker_rank
+        )
+        self.loop: Any = None
+
+    # --------------------------------------------------------- setting up, running
+
+    def run(self) -> None:
+        import torch
+
+        from stormsail.workers import factories, world
+        from stormsail.workers.batches import BatchReader
+        from stormsail.workers.inject import Injector
+        from stormsail.workers.loop import StepLoop
+        from stormsail.workers.snapshot import SnapshotWriter
+
+        device = _device()
+        self._set_numerics()
+        self.beat.at(Phase.BUILD, -1)
+        source = factories.build_data(self.config.data)
+        placement = self._join(device)
+        joined = placement.world
+        self.beat.at(Phase.JOIN, -1, generation=joined.generation, rank=joined.rank)
+        world.form(joined, device=device, timeout_s=self.config.cluster.collective_timeout_s)
+        store = open_store(self.assignment.store)
+        snapshots = SnapshotWriter(
+            store,
+            rank=joined.rank,
+            world_size=joined.world_size,
+            deliver=self._deliver_part,
+            missed=self._missed,
+            deadline_s=self.config.checkpoint.deadline_s,
+        )
+        self.loop = StepLoop(
+            self.config,
+            placement,
+            device=device,
+            store=store,
+            source=BatchReader(
+                source,
+                rank=joined.rank,
+                world_size=joined.world_size,
+                global_batch=self.config.train.global_batch,
+                micro_batch=self.config.train.micro_batch,
+                sequence_tokens=self.config.data.sequence_tokens,
+            ),
+            supervisor=self,
+            beat=self.beat,
+            injector=Injector(
+                self.config.drill.faults, rank=joined.rank, fired=dict(placement.fired), announce=self._announce
+            ),
+            snapshots=snapshots,
+        )
+        outcome = self.loop.run()
+        self.beat.at(Phase.SAVE, self.loop.position.step)
+        snapshots.close(self.config.checkpoint.deadline_s)
+        torch.distributed.barrier()  # nobody leaves while a peer still needs the group
+        self.beat.at(Phase.DONE, self.loop.position.step)
+        if joined.rank == 0:
+            self.beat.line("loop.ended", outcome=outcome, step=self.loop.position.step, applied=self.loop.position.applied)
+        world.leave()
+
+    def _set_numerics(self) -> None:
+        import torch
+
+        torch.set_num_threads(self.config.train.threads)
+        if self.config.train.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(mode=True)
+
+    def _join(self, device: Any) -> Placement:
+        import ray
+
+        request = JoinRequest(
+            attempt=self.assignment.attempt,
+            worker_rank=self.worker_rank,
+            node_ip=ray.util.get_node_ip_address(),
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            device=str(device),
+        )
+        self.beat.at(Phase.JOIN, -1)
+        ray.get(self.actor.join.remote(request), timeout=_CALL_TIMEOUT_S)
+        deadline = time.monotonic() + self.config.cluster.start_timeout_s
+        while time.monotonic() < deadline:
+            placement: Placement | None = ray.get(
+                self.actor.placement.remote(self.assignment.attempt, self.worker_rank), timeout=_CALL_TIMEOUT_S
+            )
+            if placement is not None:
+                return placement
+        raise WorkerFaultError(
+            f"no world was formed within {self.config.cluster.start_timeout_s:.0f} s",
+            where=f"worker {self.worker_rank}",
+            todo="look at the logs of the workers that did not join, or raise cluster.start_timeout_s",
+        )
+
+    # ------------------------------------------------- what the loop asks (rank 0)
+
+    def incident(self, incident: Incident) -> Directive:
+        """Report an incident and wait for the decision."""
+        import ray
+
+        directive: Directive = ray.get(self.actor.incident.remote(incident), timeout=_CONSULT_TIMEOUT_S)
+        return directive
+
+    def restore_failed(self, generation: int, ref: CheckpointRef, problem: str) -> Directive:
+        """Report a checkpoint that could not be loaded and wait for another decision."""
+        import ray
+
+        directive: Directive = ray.get(
+            self.actor.restore_failed.remote(generation, ref, problem), timeout=_CONSULT_TIMEOUT_S
+        )
+        return directive
+
+    def _announce(self, index: int, kind: str, step: int) -> None:
+        import ray
+
+        ray.get(self.actor.drill_fired.remote(index, kind, step, self.worker_rank), timeout=_CALL_TIMEOUT_S)
+
+    def _deliver_part(self, part: Any, meta: Any, took_s: float) -> None:
+        import ray
+        from ray.exceptions import GetTimeoutError, RayActorError
+
+        try:
+            ray.get(self.actor.part_written.remote(part, meta, took_s), timeout=_CALL_TIMEOUT_S)
+        except (RayActorError, GetTimeoutError) as error:
+            self._missed(part.generation, part.step, f"the committer did not answer: {error}")
+
+    def _missed(self, generation: int, step: int, why: str) -> None:
+        self.beat.line("checkpoint.missed", generation=generation, step=step, rank=self.worker_rank, why=why)
+
+    # --------------------------------------------------------------------- failing
+
+    def report_failure(self, error: BaseException) -> None:
+        """Tell the supervisor why this worker dies; if even that fails, the log has it."""
+        import ray
+        from ray.exceptions import RayError
+
+        failure = WorkerFailure(
+            attempt=self.assignment.attempt,
+            rank=self.worker_rank,
+            step=self.loop.position.step if self.loop is not None else -1,
+            origin=_origin(error),
+            error=_headline(error),
+            details=getattr(error, "details", "") or "".join(traceback.format_exception(error)),
+            exit_code=error.exit_code if isinstance(error, StormsailError) else 1,
+            time_s=time.time(),
+        )
+        traceback.print_exception(error)
+        try:
+            ray.get(self.actor.worker_failed.remote(failure), timeout=_CALL_TIMEOUT_S)
+        except RayError as unheard:
+            sys.stderr.write(f"stormsail: the supervisor did not hear of this failure: {unheard}\n")
+
+
+def _headline(error: BaseException) -> str:
+    return str(error) if isinstance(error, StormsailError) else f"{type(error).__name__}: {error}"
+
+
+def _origin(error: BaseException) -> str:
+    """Whose fault it is: the user's code, ours, or a peer that was lost first."""
+    from stormsail.workers.inject import DrillError
+
+    if isinstance(error, UserCodeError | DrillError):
+        return "user"
+    text = str(error).lower()
+    if not isinstance(error, StormsailError) and any(sign in text for sign in _PEER_SIGNS):
+        return "peer"
+    return "ours"
+
+
+def _device() -> Any:
+    import ray.train.torch
+    import torch
+
+    return ray.train.torch.get_device() if torch.cuda.is_available() else torch.device("cpu")

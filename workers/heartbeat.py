@@ -1,0 +1,143 @@
+"""The worker's line to the supervisor: a thread that tells where the rank is and brings back requests.
+
+The training thread only writes into memory here and never waits: heartbeats are sent, rows and lines are
+collected, and a person's request is picked up, all from the thread of this module.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stormsail.platform.messages import Heartbeat, HeartbeatReply, Phase, StepRow
+
+_EXIT_ABORTED = 75
+
+
+class HeartbeatThread:
+    """Sends heartbeats until closed.
+
+    Args:
+        send: Delivers one heartbeat and returns the reply; may raise `ConnectionError` when the supervisor is away.
+        attempt: The attempt that this process belongs to.
+        rank: Worker index until a world is formed, then the rank.
+        interval_s: Seconds between two heartbeats.
+    """
+
+    def __init__(
+        self, send: Callable[[Heartbeat], HeartbeatReply], *, attempt: int, rank: int, interval_s: float = 0.5
+    ) -> None:
+        self._send = send
+        self._attempt = attempt
+        self._interval_s = interval_s
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._rank = rank
+        self._generation = 0
+        self._phase = Phase.START
+        self._step = -1
+        self._rows: list[StepRow] = []
+        self._lines: list[tuple[int, str, dict[str, object]]] = []
+        self._line_number = 0
+        self._stop_requested = ""
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stormsail-heartbeat", daemon=True)
+        self._thread.start()
+
+    def at(self, phase: Phase, step: int, *, generation: int | None = None, rank: int | None = None) -> None:
+        """Note what the rank does now."""
+        with self._lock:
+            self._phase, self._step = phase, step
+            self._generation = self._generation if generation is None else generation
+            self._rank = self._rank if rank is None else rank
+
+    def row(self, row: StepRow) -> None:
+        """Hand over a finished step."""
+        with self._lock:
+            self._rows.append(row)
+
+    def line(self, kind: str, **fields: object) -> None:
+        """Hand over an event for the journal; it is sent at once, without waiting for it."""
+        with self._lock:
+            self._line_number += 1
+            self._lines.append((self._line_number, kind, fields))
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Say everything now, from the calling thread; blocks until it was heard, or could not be."""
+        self._beat()
+
+    @property
+    def stop_requested(self) -> str:
+        """The reason of a person's request to stop, or ""."""
+        return self._stop_requested
+
+    def close(self, *, timeout_s: float = 10.0) -> None:
+        """Send what is left and end the thread."""
+        self._closed.set()
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._beat()
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+        self._beat()
+
+    def _beat(self) -> None:
+        with self._sending:  # one at a time, so that rows arrive in order
+            self._say()
+
+    def _say(self) -> None:
+        with self._lock:
+            rows, self._rows = self._rows, []
+            lines, self._lines = self._lines, []
+            beat = Heartbeat(
+                self._attempt, self._generation, self._rank, self._phase, self._step, tuple(rows), tuple(lines)
+            )
+        try:
+            reply = self._send(beat)
+        except ConnectionError:
+            # The supervisor is being restarted: keep everything and say it again with the next beat.
+            with self._lock:
+                self._rows = rows + self._rows
+                self._lines = lines + self._lines
+            return
+        self._stop_requested = reply.stop_requested or self._stop_requested
+        if reply.abort:
+            self._leave(reply.abort)
+
+    def _leave(self, reason: str) -> None:
+        """End this process from here: its training thread may be stuck in a collective that never returns."""
+        os.write(2, f"stormsail: this worker leaves: {reason}\n".encode())
+        os._exit(_EXIT_ABORTED)
+
+
+def supervisor_sender(supervisor: Any, *, timeout_s: float) -> Callable[[Heartbeat], HeartbeatReply]:
+    """A sender over a Ray actor handle.
+
+    Args:
+        supervisor: Handle of the run's supervisor actor.
+        timeout_s: How long one heartbeat may take before it counts as undelivered.
+    """
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError
+
+    def send(beat: Heartbeat) -> HeartbeatReply:
+        try:
+            reply: HeartbeatReply = ray.get(supervisor.heartbeat.remote(beat), timeout=timeout_s)
+        except (RayActorError, GetTimeoutError) as error:
+            raise ConnectionError(str(error)) from error
+        return reply
+
+    return send
+
+
+def now_s() -> float:
+    """Seconds since the epoch; the one clock of the workers' rows."""
+    return time.time()

@@ -1,0 +1,95 @@
+"""Drill faults, carried out: what `drill.faults` declares is done here, at the declared step and rank.
+
+A fault is announced to the supervisor when it fires, so that the report can match it with the repair, and
+so that a fault that should happen once does not come back with the next attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import torch
+
+from stormsail.platform.config.model import (
+    Bf16OverflowFault,
+    Fault,
+    KillFault,
+    LrInstabilityFault,
+    NonfiniteFault,
+    RaiseFault,
+)
+from stormsail.workers.engine import ZeroEngine
+
+
+class DrillError(RuntimeError):
+    """What a `raise` fault raises; it stands for an error in user code."""
+
+
+class Injector:
+    """Carries out the drill faults of this rank.
+
+    Args:
+        faults: As declared, in order.
+        rank: This rank.
+        fired: How often each fault has fired in earlier attempts, by index.
+        announce: Records a firing; called with (index, kind, step), and must have been heard when it returns.
+    """
+
+    def __init__(
+        self,
+        faults: tuple[Fault, ...],
+        *,
+        rank: int,
+        fired: dict[int, int],
+        announce: Callable[[int, str, int], None],
+    ) -> None:
+        self._faults = faults
+        self._rank = rank
+        self._fired = dict(fired)
+        self._announce = announce
+
+    def before_step(self, step: int) -> None:
+        """Kill or raise, if this is the step and the rank for it."""
+        for index, fault in enumerate(self._faults):
+            if isinstance(fault, KillFault) and fault.step == step and self._due(index, fault.rank, times=1):
+                self._fire(index, fault.kind, step)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if isinstance(fault, RaiseFault) and fault.step == step and self._due(index, fault.rank, fault.times):
+                self._fire(index, fault.kind, step)
+                raise DrillError(f"drill: an error in user code at step {step}")
+
+    def lr_scale(self, step: int, *, lr_factor: float) -> float:
+        """What the applied learning rate is multiplied by at this step; all ranks agree, it is a pure function."""
+        scale = 1.0
+        for index, fault in enumerate(self._faults):
+            if isinstance(fault, LrInstabilityFault) and _within(step, fault.step, fault.steps) and lr_factor == 1.0:
+                scale *= fault.scale
+                if self._rank == 0 and step == fault.step:
+                    self._fire(index, fault.kind, step)
+        return scale
+
+    def after_backward(self, engine: ZeroEngine, step: int) -> None:
+        """Spoil this rank's gradient shard, if this is the step and the rank for it."""
+        for index, fault in enumerate(self._faults):
+            if not isinstance(fault, Bf16OverflowFault | NonfiniteFault) or not _within(step, fault.step, fault.steps):
+                continue
+            if isinstance(fault, Bf16OverflowFault) and engine.compute_dtype == torch.float32:
+                continue
+            times = fault.times if isinstance(fault, NonfiniteFault) else None
+            if self._due(index, fault.rank, times):
+                if step == fault.step or times is not None:
+                    self._fire(index, fault.kind, step)
+                engine.spoil_gradient(float("inf"))
+
+    def _due(self, index: int, rank: int, times: int | None) -> bool:
+        return rank == self._rank and (times is None or self._fired.get(index, 0) < times)
+
+    def _fire(self, index: int, kind: str, step: int) -> None:
+        self._fired[index] = self._fired.get(index, 0) + 1
+        self._announce(index, kind, step)
+
+
+def _within(step: int, start: int, steps: int) -> bool:
+    return start <= step < start + steps

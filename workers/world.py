@@ -1,0 +1,47 @@
+"""The process group of one generation: formed where the supervisor says, left without waiting for the dead."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from stormsail.platform.home import Home
+from stormsail.platform.messages import World
+from stormsail.workers import deepspeed_private
+from stormsail.workers.extensions import extension_folder, load_extensions
+
+
+def form(world: World, *, device: torch.device, timeout_s: float) -> None:
+    """Join the world's process group at its store, which lives outside the ranks.
+
+    Args:
+        world: Rank, size, generation and the store's address.
+        device: Decides the backend: NCCL on GPUs, gloo on CPUs.
+        timeout_s: Limit of one collective, and of the meeting itself.
+    """
+    import deepspeed
+
+    load_extensions(extension_folder(Home.here()))
+    limit = timedelta(seconds=timeout_s)
+    meeting = dist.TCPStore(world.store_host, world.store_port, is_master=False, timeout=limit, wait_for_workers=False)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend,
+        # The generation in the key space keeps a late rank of an older world out of this one.
+        store=dist.PrefixStore(f"generation-{world.generation}", meeting),
+        rank=world.rank,
+        world_size=world.world_size,
+        timeout=limit,
+    )
+    deepspeed.init_distributed(dist_backend=backend, dist_init_required=False, verbose=False)
+
+
+def leave() -> None:
+    """Leave the group, whole or broken, and let DeepSpeed forget it."""
+    if dist.is_initialized():
+        with contextlib.suppress(RuntimeError):  # the group of a dead peer cannot be shut down in good order
+            dist.destroy_process_group()
+    deepspeed_private.forget_process_group()
