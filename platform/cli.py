@@ -141,7 +141,13 @@ def _global_flags(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
 
 def _invoke(app: typer.Typer, arguments: list[str]) -> int:
     command = typer.main.get_command(app)
-    outcome = command.main(args=arguments, prog_name=_PACKAGE, standalone_mode=False)
+    try:
+        outcome = command.main(args=arguments, prog_name=_PACKAGE, standalone_mode=False)
+    except SystemExit as ending:
+        # typer ends the process with 1, which means a bug of ours, when the reader of our output left.
+        if isinstance(ending.__context__, BrokenPipeError):
+            raise ending.__context__ from None
+        raise
     code = outcome if isinstance(outcome, int) else 0
     if code == _EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code
         raise KeyboardInterrupt

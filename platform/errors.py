@@ -160,7 +160,8 @@ class ClusterError(TryLaterError):
 
 
 _BY_EXIT_CODE: dict[int, type[StormsailError]] = {
-    kind.exit_code: kind for kind in (InternalError, ConfigError, CheckFailedError, LadderExhaustedError, StoppedError, TryLaterError)
+    kind.exit_code: kind
+    for kind in (InternalError, ConfigError, CheckFailedError, LadderExhaustedError, StoppedError, TryLaterError)
 }
 
 

@@ -23,26 +23,29 @@ from stormsail.platform.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from stormsail.platform.events import Entry, Event, decode, encode, event_key, event_number
+from stormsail.platform.exact_json import Json
+from stormsail.platform.journal_events import PREFIX, Entry, Event, event_key, event_number, make_entry, read_entry
 from stormsail.platform.journal_file import JournalFile
 from stormsail.platform.storage.store import ObjectStore
 
-PREFIX = "journal/"
+__all__ = ["PREFIX", "Event", "Journal"]
 
 _READERS = 8
-_HOLD_OFF_S = 10.0
+_HOLD_OFF_S = 10.0  # after a failure, appends do not bother a store that is away for this long
 _RETRY_S = 0.5
 _log = structlog.get_logger("stormsail.journal")
 
 
 class Journal:
-    """Appends events; safe from any thread. Made by `Journal.open`.
+    """Appends events; safe from any thread.
+
+    The constructor begins an empty journal; `Journal.open` continues one.
 
     Args:
         store: The run's store.
-        file: The local file.
-        writer: Who writes: one name per claim on the run.
-        next_number: Number of the next event.
+        local_file: The file on this machine.
+        writer: Who writes; a process that takes the run over has another name.
+        history: Events that are in the store already.
         unsent: Events that are in the file and not yet in the store.
         clock: Monotonic seconds.
         sleep: Waits.
@@ -51,22 +54,251 @@ class Journal:
     def __init__(
         self,
         store: ObjectStore,
-        file: JournalFile,
+        local_file: Path,
         *,
         writer: str,
-        next_number: int = 1,
+        history: tuple[Event, ...] = (),
         unsent: tuple[Entry, ...] = (),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
-        self._file = file
+        self._file = JournalFile(local_file)
         self._writer = writer
-        self._next_number = next_number
+        self._history = (*history, *(entry.event for entry in unsent))
+        self._next_number = len(self._history) + 1
         self._unsent = deque(unsent)
         self._clock = clock
         self._sleep = sleep
         self._fence: FencedError | None = None
-        self._no_try_before_s = 0.0
-        self._state = threading.Lock()  # numbering, the file, and what is unsent; never held while sending
-        self._sending = threading.Lock()  # one sender at a time, so that the store has no hole
+        self._no_try_before_s = clock()
+        self._state = threading.Lock()  # numbers, the file and what is unsent; never held while sending
+        self._sending = threading.Lock()  # one sender at a time: the store never has a hole
+
+    @classmethod
+    def open(cls, store: ObjectStore, local_file: Path, *, writer: str, deadline_s: float = 0.0) -> Journal:
+        """Continue the journal from its newest event, after sending what this writer had not sent yet.
+
+        Args:
+            store: The run's store.
+            local_file: The file on this machine, there or not.
+            writer: Who writes from now on.
+            deadline_s: How long to wait for the store to take what was unsent; the rest stays pending.
+
+        Raises:
+            FencedError: Somebody else wrote a number that this writer has given to another event.
+            StorageError: The journal in the store or the file is damaged.
+        """
+        stored = _read_entries(store, after=0)
+        unsent = _reconcile(stored, JournalFile(local_file), writer)
+        history = tuple(entry.event for entry in stored)
+        journal = cls(store, local_file, writer=writer, history=history, unsent=unsent)
+        journal.flush(deadline_s)
+        return journal
+
+    @staticmethod
+    def read(store: ObjectStore, *, after: int = 0) -> list[Event]:
+        """The events in the store, those with a number above `after`, in order.
+
+        Raises:
+            StorageError: A number is missing, or an event is damaged.
+        """
+        return [entry.event for entry in _read_entries(store, after=after)]
+
+    @property
+    def history(self) -> tuple[Event, ...]:
+        """The events before this object was opened, what it re-sent included."""
+        return self._history
+
+    @property
+    def pending(self) -> int:
+        """Events that are in the file and not in the store."""
+        with self._state:
+            return len(self._unsent)
+
+    def append(
+        self,
+        kind: str,
+        *,
+        time_s: float,
+        generation: int,
+        step: int | None = None,
+        attempt: int | None = None,
+        data: Mapping[str, object] | None = None,
+        durable: bool = False,
+        deadline_s: float = 0.0,
+    ) -> Event:
+        """Record an event: in the file when this returns, and in the store unless it is away.
+
+        Args:
+            kind: Dotted words.
+            time_s: Seconds since the epoch.
+            generation: The generation in force.
+            step: The step that it concerns.
+            attempt: The attempt that it concerns.
+            data: JSON values; tuples become lists.
+            durable: Wait for the store.
+            deadline_s: How long to wait then, in seconds; one try may end somewhat later.
+
+        Raises:
+            FencedError: Another writer has taken the run over; nothing may be written any more.
+            StorageUnavailableError: `durable`, and the store was away for `deadline_s`. The event stays in the
+                file and is sent later.
+            StorageDeniedError: `durable`, and the store refuses.
+            StorageError: The file cannot be written; the event is not recorded.
+        """
+        with self._state:
+            self._check_fence()
+            event = Event(self._next_number, time_s, kind, generation, step, attempt, _as_json(data))
+            entry = make_entry(event, self._writer)
+            self._file.append(entry)
+            self._unsent.append(entry)
+            self._next_number += 1
+        if durable:
+            self._send_until(entry.event.number, deadline_s)
+        elif self._clock() >= self._no_try_before_s:
+            self._try_to_send(wait_s=0.0)
+        return entry.event
+
+    def flush(self, deadline_s: float) -> int:
+        """Send what is pending, waiting up to `deadline_s` seconds for the store; returns what is still pending.
+
+        Raises:
+            FencedError: Another writer has taken the run over.
+        """
+        with self._state:
+            self._check_fence()
+            last = self._unsent[-1].event.number if self._unsent else 0
+        try:
+            self._send_until(last, deadline_s)
+        except FencedError:
+            raise
+        except StorageError as error:
+            _log.warning("journal.flush_incomplete", pending=self.pending, why=error.what)
+        return self.pending
+
+    def _send_until(self, number: int, deadline_s: float) -> None:
+        """Return once all events up to `number` are in the store; raises what `append` says for `durable`."""
+        deadline = self._clock() + deadline_s
+        while True:
+            error = self._try_to_send(wait_s=max(deadline - self._clock(), 0.0))
+            with self._state:
+                self._check_fence()
+                if not self._unsent or self._unsent[0].event.number > number:
+                    return
+            if isinstance(error, StorageDeniedError):
+                raise error
+            left_s = deadline - self._clock()
+            if left_s <= 0:
+                raise self._late(error, number, deadline_s)
+            self._sleep(min(_RETRY_S, left_s))
+
+    def _late(self, error: StorageError | None, number: int, deadline_s: float) -> StorageUnavailableError:
+        why = error.what if error is not None else "another thread is still sending"
+        what = f"Journal event {number} could not be stored within {deadline_s:g} s: {why}"
+        todo = f"It is kept in {self._file.path} and is sent when the store is back."
+        return StorageUnavailableError(what, where=f"{self._store.url}/{event_key(number)}", todo=todo)
+
+    def _try_to_send(self, *, wait_s: float) -> StorageError | None:
+        """Send all that is pending, once; returns what went wrong. Raises only `FencedError`.
+
+        If another thread is sending, it sends ours too: wait for it up to `wait_s` seconds.
+        """
+        # Asked again after the lock is free: an event could come between the sender's last look and its release.
+        while self.pending and self._sending.acquire(timeout=wait_s):
+            try:
+                self._drain()
+            except FencedError:
+                raise
+            except StorageError as error:
+                self._no_try_before_s = self._clock() + _HOLD_OFF_S
+                _log.warning("journal.unsent", pending=self.pending, file=str(self._file.path), why=error.what)
+                return error
+            finally:
+                self._sending.release()
+        return None
+
+    def _drain(self) -> None:
+        while True:
+            with self._state:
+                if not self._unsent:
+                    return
+                entry = self._unsent[0]
+            self._send(entry)
+            with self._state:
+                self._unsent.popleft()
+
+    def _send(self, entry: Entry) -> None:
+        key = event_key(entry.event.number)
+        try:
+            self._store.put(key, entry.body, if_none_match=True)
+        except PreconditionFailedError as error:
+            # An earlier try may have arrived though its answer did not.
+            held = self._store.get(key)
+            if held != entry.body:
+                fence = _fenced(read_entry(held, where=f"{self._store.url}/{key}"), self._store.url)
+                with self._state:
+                    self._fence = fence
+                raise fence from error
+
+    def _check_fence(self) -> None:
+        if self._fence is not None:
+            raise self._fence
+
+
+def _as_json(data: Mapping[str, object] | None) -> dict[str, Json]:
+    # What is not JSON is refused when the event is encoded.
+    return dict(data or {})  # type: ignore[arg-type] # checked by the encoder
+
+
+def _read_entries(store: ObjectStore, *, after: int) -> list[Entry]:
+    found = store.list(PREFIX, start_after=event_key(after) if after else None)
+    numbers = [number for info in found if (number := event_number(info.key)) is not None]
+    for expected, number in enumerate(numbers, start=after + 1):
+        if number != expected:
+            what = f"The journal is damaged: event {expected} is missing, event {number} is there"
+            todo = "Restore the object from a backup, or start the run afresh under another name."
+            raise StorageError(what, where=f"{store.url}/{event_key(expected)}", todo=todo)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="journal-read") as pool:
+        return list(pool.map(lambda number: _read_one(store, number), numbers))
+
+
+def _read_one(store: ObjectStore, number: int) -> Entry:
+    key = event_key(number)
+    entry = read_entry(store.get(key), where=f"{store.url}/{key}")
+    if entry.event.number != number:
+        raise StorageError(f"The journal is damaged: this is event {entry.event.number}", where=f"{store.url}/{key}")
+    return entry
+
+
+def _reconcile(stored: list[Entry], file: JournalFile, writer: str) -> tuple[Entry, ...]:
+    """The events of this writer that the store lacks. A file with others' lost events is set aside."""
+    unsent: list[Entry] = []
+    for entry in file.read():
+        number = entry.event.number
+        held = stored[number - 1] if 0 < number <= len(stored) else None
+        if held is not None and held.body == entry.body:
+            continue
+        if entry.writer != writer:
+            kept = file.set_aside(entry.writer)
+            _log.warning("journal.set_aside", file=str(kept), writer=entry.writer, first_lost=number)
+            return ()
+        if held is not None:
+            raise _fenced(held, str(file.path))
+        unsent.append(entry)
+    _check_consecutive(unsent, len(stored), file)
+    return tuple(unsent)
+
+
+def _check_consecutive(unsent: list[Entry], newest: int, file: JournalFile) -> None:
+    for expected, entry in enumerate(unsent, start=newest + 1):
+        if entry.event.number != expected:
+            what = (
+                f"Neither the store nor this file has journal event {expected}, but event {entry.event.number} is here"
+            )
+            raise StorageError(what, where=str(file.path), todo="Is storage.url still the run's own?")
+
+
+def _fenced(held: Entry, where: str) -> FencedError:
+    what = f"Another writer ({held.writer}) has written journal event {held.event.number}: it owns this run now"
+    return FencedError(what, where=where, todo="This process must stop; the other one goes on.")

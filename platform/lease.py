@@ -104,6 +104,7 @@ class RunLease:
         now: float,
         take_over: bool = False,
         ttl_s: float = TTL_S,
+        run: str = "",
         is_alive: Callable[[int], bool] | None = None,
     ) -> RunLease:
         """Become the owner of the run that lives in `store`.
@@ -114,11 +115,13 @@ class RunLease:
             now: Seconds since the epoch.
             take_over: Also replace an owner whose lease has run out, though it is not known to be dead.
             ttl_s: How long the lease is to be valid without renewal.
+            run: The run's name, for messages ("": the last part of the store's URL).
             is_alive: Whether a process of this machine lives (default: asks the system).
 
         Raises:
             RunExistsError: Somebody else owns it.
         """
+        name = run or store.url.rstrip("/").rpartition("/")[2]
         wanted = LeaseRecord(owner, claim=secrets.token_hex(8), started_s=now, renewed_s=now, ttl_s=ttl_s)
         body = _encode(wanted)
         for _ in range(_TRIES):
@@ -127,7 +130,8 @@ class RunLease:
                 if held is None:
                     return cls(store, wanted, store.put(KEY, body, if_none_match=True))
                 record, info = held
-                _check_free(record, owner, now, store.url, take_over=take_over, is_alive=is_alive or _process_lives)
+                if not _dead_for_certain(record.owner, owner, is_alive or _process_lives):
+                    _check_free(record, owner, now, _Named(name, f"{store.url}/{KEY}"), take_over=take_over)
                 return cls(store, wanted, store.put(KEY, body, if_match=info.etag))
             except PreconditionFailedError:
                 continue  # somebody was faster: look again who
@@ -181,29 +185,27 @@ def read_lease(store: ObjectStore) -> LeaseRecord | None:
     return None if held is None else held[0]
 
 
-def _check_free(
-    record: LeaseRecord,
-    owner: LeaseOwner,
-    now: float,
-    url: str,
-    *,
-    take_over: bool,
-    is_alive: Callable[[int], bool],
-) -> None:
-    """Raise `RunExistsError` if the lease may not be taken."""
-    if record.released or record.owner.id == owner.id or _dead_for_certain(record.owner, owner, is_alive):
+@dataclass(frozen=True, slots=True)
+class _Named:
+    run: str
+    where: str
+
+
+def _check_free(record: LeaseRecord, owner: LeaseOwner, now: float, named: _Named, *, take_over: bool) -> None:
+    """Raise `RunExistsError` if the lease of an owner who may live may not be taken."""
+    if record.released or record.owner.id == owner.id:
         return
-    name = url.rstrip("/").rpartition("/")[2]
+    run = named.run
     since = f"{_name(record)} since {_clock(record.started_s)}"
+    silent = f"{max(now - record.renewed_s, 0.0):.0f} s ago"
     if not record.expired(now):
-        what = f"Run {name!r} is owned by {since}, last heard of {_ago(now - record.renewed_s)}"
-        todo = f"Follow it with `stormsail attach {name}`, end it with `stormsail stop {name}`, or choose another name."
-        raise RunExistsError(what, where=f"{url}/{KEY}", todo=todo)
+        what = f"Run {run!r} is owned by {since}, last heard of {silent}"
+        todo = f"Follow it with `stormsail attach {run}`, end it with `stormsail stop {run}`, or choose another name."
+        raise RunExistsError(what, where=named.where, todo=todo)
     if not take_over:
-        silent = _ago(now - record.renewed_s)
-        what = f"Run {name!r} was owned by {since}, which was last heard of {silent} and may be dead or cut off"
+        what = f"Run {run!r} was owned by {since}, which was last heard of {silent} and may be dead or cut off"
         todo = "Make sure that it is gone, then take the run over with `--take-over`."
-        raise RunExistsError(what, where=f"{url}/{KEY}", todo=todo)
+        raise RunExistsError(what, where=named.where, todo=todo)
 
 
 def _dead_for_certain(held: LeaseOwner, asking: LeaseOwner, is_alive: Callable[[int], bool]) -> bool:
@@ -262,10 +264,6 @@ def _clock(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _ago(seconds: float) -> str:
-    return f"{max(seconds, 0.0):.0f} s ago"
-
-
 def _boot_id() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -282,4 +280,8 @@ def _process_lives(pid: int) -> bool:
         return False
     except PermissionError:
         return True  # it lives, as another user's
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state not in ("Z", "X")  # a zombie answers signals, but runs no more

@@ -80,7 +80,7 @@ class LrEvent:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A worker process asks for a place in the world."""
+    """A worker process asks for a place in the world, and says which data it reads."""
 
     attempt: int
     worker_rank: int
@@ -88,6 +88,7 @@ class JoinRequest:
     hostname: str
     pid: int
     device: str
+    data_digest: str
 
 
 @dataclass(frozen=True, slots=True)

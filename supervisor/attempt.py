@@ -63,8 +63,8 @@ def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, sto
         use_gpu: Whether a worker gets a GPU.
         storage_path: Where Ray keeps its own files; shared by all nodes if there are several.
     """
-    from ray.train import FailureConfig, RunConfig as RayRunConfig, ScalingConfig
-    from ray.train import ControllerError, TrainingFailedError, WorkerGroupError
+    from ray.train import ControllerError, FailureConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
+    from ray.train import RunConfig as RayRunConfig
     from ray.train.torch import TorchTrainer
 
     trainer = TorchTrainer(
@@ -95,7 +95,10 @@ def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, sto
 def _failed_workers(error: Any) -> AttemptResult:
     from ray.exceptions import RayActorError
 
-    failures = dict(error.worker_failures)
+    # A lost process arrives wrapped: the health check failed, because the actor died.
+    failures = {
+        rank: getattr(cause, "health_check_failure", cause) for rank, cause in dict(error.worker_failures).items()
+    }
     died = tuple(sorted(rank for rank, cause in failures.items() if isinstance(cause, RayActorError)))
     return AttemptResult(ok=False, errors={rank: _first_line(cause) for rank, cause in failures.items()}, died=died)
 

@@ -12,16 +12,20 @@ from stormsail.platform.config.load import load_config
 from stormsail.platform.console import emit, emit_json
 from stormsail.platform.errors import CheckFailedError, CheckpointError, NoSuchRunError, StormsailError
 from stormsail.platform.home import Home
+from stormsail.platform.runs import RunPlace
 
 FileArgument = Annotated[Path, typer.Argument(help="The run's YAML file.", metavar="FILE")]
-RunArgument = Annotated[str, typer.Argument(help="The run's name, or NAME@2 for its second incarnation.", metavar="RUN")]
+RunArgument = Annotated[
+    str, typer.Argument(help="The run's name, or NAME@2 for its second incarnation.", metavar="RUN")
+]
 SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Set one key, as in train.steps=200; may be repeated."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object instead of text.")]
 StorageOption = Annotated[
-    str | None, typer.Option("--storage", metavar="URL", help="Where the run lives, if not where this machine remembers.")
+    str | None,
+    typer.Option("--storage", metavar="URL", help="Where the run lives, if not where this machine remembers."),
 ]
 
 
@@ -55,7 +59,7 @@ def train(
 ) -> None:
     """Run, or go on with, the training that FILE describes, and follow it to the end."""
     config = load_config(file, overrides=overrides, environ=os.environ)
-    from stormsail.supervisor.host.client import hold
+    from stormsail.supervisor.host.lease import hold
     from stormsail.supervisor.launch import LaunchOptions
     from stormsail.supervisor.training import train as run_training
 
@@ -66,23 +70,26 @@ def train(
         _finish(place, as_json=as_json)
 
 
-def _finish(place: object, *, as_json: bool) -> None:
+def _finish(place: RunPlace, *, as_json: bool) -> None:
     """Print the report, and for a drill the verdict as the last line."""
-    from stormsail.platform.runs import RunPlace
-    from stormsail.supervisor.report import build_report, drill_verdict, render_report
+    from stormsail.platform.config.dump import parse_dump
     from stormsail.supervisor.reading import read_run
+    from stormsail.supervisor.report.build import build_report
+    from stormsail.supervisor.report.render import render_report
+    from stormsail.supervisor.report.verdict import drill_verdict
 
-    assert isinstance(place, RunPlace)  # noqa: S101 - typed as object to keep this module light
     run = read_run(place)
     made = build_report(run.events, run.rows)
     if as_json:
         emit_json(made.to_json())
     else:
         emit(render_report(made))
-    verdict = drill_verdict(made)
-    if verdict is None:
+    drill = parse_dump(run.record.config).drill
+    if not drill.faults and drill.twin_step is None:
         return
-    emit(verdict.line)
+    verdict = drill_verdict(made.drill, declared=len(drill.faults), proof_wanted=drill.twin_step is not None)
+    if not as_json:
+        emit(verdict.line)
     if not verdict.passed:
         raise CheckFailedError("the drill was not passed", where=place.name, todo="the report above says which part")
 
@@ -94,7 +101,7 @@ def attach(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOpti
     from stormsail.platform.config.dump import parse_dump
     from stormsail.supervisor import launch, places
     from stormsail.supervisor.follow import Screen
-    from stormsail.supervisor.host.client import hold
+    from stormsail.supervisor.host.lease import hold
     from stormsail.supervisor.reading import read_run
     from stormsail.supervisor.training import follow_to_end, raise_outcome
 
@@ -153,7 +160,8 @@ def report(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOpti
     """Write the run's report: what happened, when, why each decision was taken, and what it cost."""
     from stormsail.supervisor import places
     from stormsail.supervisor.reading import read_run
-    from stormsail.supervisor.report import build_report, render_report
+    from stormsail.supervisor.report.build import build_report
+    from stormsail.supervisor.report.render import render_report
 
     place = places.locate(Home.here(), run, storage, _notify)
     read = read_run(place)

@@ -10,12 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stormsail.platform.errors import ConfigError, UserCodeError
+from stormsail.platform.errors import ConfigError, InternalError, UserCodeError
 from stormsail.platform.messages import FaultKind, WorkerFailure
 from stormsail.supervisor.attempt import AttemptResult
 from stormsail.supervisor.ladder import Fault
 
-_DETERMINISTIC = (ConfigError.exit_code, UserCodeError.exit_code)
+# What a worker's own code raises comes again, unlike the loss of a process, a peer or the store.
+_DETERMINISTIC = (InternalError.exit_code, ConfigError.exit_code, UserCodeError.exit_code)
 _ADDRESSES = re.compile(r"0x[0-9a-f]+")
 
 
@@ -68,13 +69,15 @@ def describe(result: AttemptResult, failures: Sequence[WorkerFailure], *, step: 
             return _from_worker(found[0])
     silent = [rank for rank in result.died if rank not in {failure.rank for failure in failures}]
     if silent:
-        what = f"the process of rank {silent[0]} died: {result.errors.get(silent[0], 'no word from it')}"
+        what = f"the process of rank {silent[0]} died without a word (killed, crashed, or its node is gone)"
         return _lost(silent[0], step, what, now_s)
     if result.errors:
         rank, text = min(result.errors.items())
         return _lost(rank, step, text, now_s)
     peer = min(failures, key=lambda f: f.time_s, default=None)
-    return _lost(-1 if peer is None else peer.rank, step, peer.error if peer else "the attempt ended without a word", now_s)
+    return _lost(
+        -1 if peer is None else peer.rank, step, peer.error if peer else "the attempt ended without a word", now_s
+    )
 
 
 def _from_worker(failure: WorkerFailure) -> Described:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -286,6 +287,7 @@ def _spec(
         ray_path=config.cluster.shared_path or str(folder / "ray"),
         import_paths=_import_paths(config_folder),
         version=version("stormsail"),
+        owner_id=secrets.token_hex(8),
         stop_step=stop_step,
         take_over=options.take_over,
     )

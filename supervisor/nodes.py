@@ -1,5 +1,4 @@
-"""Questions to the cluster's nodes before workers are started: is the package there, are the extensions built,
-and are there resources for all workers."""
+"""Questions to the cluster's nodes before workers start: package, extensions, and free resources for all."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import ClusterError
 
 _POLL_S = 1.0
+_QUIET_S = 5.0  # a node that answers within this has nothing to build
 _NODE_CHECK_TIMEOUT_S = 120.0
 
 
@@ -91,7 +91,7 @@ def prepare_nodes(*, version: str, deadline_s: float, tell: Callable[..., object
     deadline = time.monotonic() + deadline_s + _NODE_CHECK_TIMEOUT_S
     waiting, told = list(tasks), False
     while waiting:
-        done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=2.0)
+        done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_QUIET_S)
         for task in done:
             _check_answer(ray, task, tasks[task], version)
         if waiting and not told:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stormsail.platform.journal import Event, Journal
+from stormsail.platform.journal_events import Event
+from stormsail.platform.journal import Journal
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.series import read_series
 from stormsail.supervisor import telling

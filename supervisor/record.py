@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from stormsail.platform.checkpoint.lines import Generation
-from stormsail.platform.journal import Event
+from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import CheckpointRef, LrEvent
 from stormsail.supervisor.ladder import LadderState
 
@@ -46,7 +46,8 @@ class Record:
         skip: Sample ranges left out of the data order.
         ladder: The ladder's state.
         fired: How often each drill fault has fired, by index.
-            config: The configuration in force, as dumped JSON ("" before the start).
+            data_digest: Digest of the data that the first world read.
+        config: The configuration in force, as dumped JSON ("" before the start).
         outcome: "" while the run is not over, else finished, stopped, exhausted or failed.
         exit_code: Exit code that goes with the outcome.
         stop_step: Step that the run ends at instead of `train.steps`, or None.
@@ -64,6 +65,7 @@ class Record:
     ladder: LadderState = field(default_factory=LadderState)
     fired: tuple[tuple[int, int], ...] = ()
     config: str = ""
+    data_digest: str = ""
     outcome: str = ""
     exit_code: int = 0
     stop_step: int | None = None
@@ -160,7 +162,12 @@ def _ref(event: Event) -> CheckpointRef:
     return CheckpointRef(int(event.data["generation"]), event.step or 0)
 
 
+def _formed(record: Record, event: Event) -> Record:
+    return replace(record, data_digest=record.data_digest or str(event.data["data_digest"]))
+
+
 _HANDLERS = {
+    "world.formed": _formed,
     "run.started": _started,
     "run.continued": _started,
     "attempt.started": _attempt,

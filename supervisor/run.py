@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from stormsail.platform.checkpoint.collector import collect
+from stormsail.platform.checkpoint.commits import list_commits
 from stormsail.platform.checkpoint.lines import Generation, create_generation, live_refs
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
-from stormsail.platform.checkpoint.commits import list_commits
 from stormsail.platform.checkpoint.retention import retain
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import FencedError, InternalError, LadderExhaustedError, StorageError, StormsailError
-from stormsail.platform.journal import Event, Journal
-from stormsail.platform.lease import RunLease
+from stormsail.platform.errors import ConfigError, FencedError, InternalError, LadderExhaustedError, StorageError, StormsailError
+from stormsail.platform.journal_events import Event
+from stormsail.platform.journal import Journal
+from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
@@ -67,6 +68,7 @@ class RunSpec:
         ray_path: Where Ray keeps its files; shared by all nodes if there are several.
         import_paths: Folders that the user's modules are imported from.
         version: Version of the package, which every node must have.
+        owner_id: Names this claim on the run; a supervisor that Ray restarts is the same owner.
         stop_step: Step to end at instead of `train.steps`, or None.
         take_over: Whether an expired lease may be taken over.
     """
@@ -79,6 +81,7 @@ class RunSpec:
     ray_path: str
     import_paths: tuple[str, ...]
     version: str
+    owner_id: str
     stop_step: int | None = None
     take_over: bool = False
 
@@ -172,12 +175,16 @@ class RunSupervisor:
     def _open(self) -> None:
         """Take the lease and learn what happened so far."""
         self._lease = RunLease.acquire(
-            self.store, owner=self.owner, ttl_s=LEASE_TTL_S, now=time.time(), take_over=self.spec.take_over
+            self.store,
+            LeaseOwner.here(self.spec.owner_id),
+            ttl_s=LEASE_TTL_S,
+            now=time.time(),
+            take_over=self.spec.take_over,
         )
         threading.Thread(target=self._keep_lease, name="stormsail-lease", daemon=True).start()
         folder = Path(self.spec.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal.open(self.store, folder / "journal.jsonl", writer=self.owner)
+        self._journal = Journal.open(self.store, folder / "journal.jsonl", writer=self.spec.owner_id)
         past = Journal.read(self.store)
         self.record = fold(past)
         self.events.extend(past)
@@ -420,9 +427,7 @@ class RunSupervisor:
         made = next((g for g in self.record.generations if g.number == generation), None)
         return CheckpointRef(made.parent, made.fork_step) if made is not None and made.parent is not None else None
 
-    def _expected(
-        self, ref: CheckpointRef | None, onset: int | None, count: int
-    ) -> tuple[tuple[int, float], ...]:
+    def _expected(self, ref: CheckpointRef | None, onset: int | None, count: int) -> tuple[tuple[int, float], ...]:
         """Recorded losses of the first steps after a restore, as far as they lie before the onset."""
         first = ref.step if ref else 0
         last = first + count if onset is None else min(first + count, onset)
@@ -434,12 +439,26 @@ class RunSupervisor:
         """A worker asks for a place."""
         if self.membership.join(request):
             workers = self.membership.workers
+            self._check_data(workers)
             self.phase = "running"
             self.note(
                 "world.formed",
                 world_size=len(workers),
                 workers=[{"host": w.hostname, "pid": w.pid, "device": w.device} for w in workers],
+                data_digest=workers[0].data_digest,
             )
+
+    def _check_data(self, workers: list[JoinRequest]) -> None:
+        """All workers must read the same data, and the data that the run began with."""
+        wanted = self.record.data_digest or workers[0].data_digest
+        for worker in workers:
+            if worker.data_digest != wanted:
+                raise ConfigError(
+                    f"worker {worker.worker_rank} reads other data than "
+                    + ("the run began with" if self.record.data_digest else "worker 0"),
+                    where=f"data, on {worker.hostname}",
+                    todo="put the same data on every node, or begin another run",
+                )
 
     def placement(self, attempt: int, worker_rank: int) -> Placement | None:
         """The worker's place and directive, or None if there is no world yet (waits a little)."""

@@ -48,7 +48,15 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
         for commit in sorted(scan.commits, key=lambda item: (item.step, item.generation))
     ]
     return rows + [
-        {"generation": None, "step": None, "state": "unreadable", "good": False, "bytes": 0, "digest": problem.key, "time_s": 0}
+        {
+            "generation": None,
+            "step": None,
+            "state": "unreadable",
+            "good": False,
+            "bytes": 0,
+            "digest": problem.key,
+            "time_s": 0,
+        }
         for problem in scan.problems
     ]
 
@@ -76,9 +84,7 @@ def verify_shelf(place: RunPlace) -> Verified:
     """Read and check every byte of every committed checkpoint."""
     store = place.store()
     scan = scan_commits(store)
-    problems = [
-        {"checkpoint": "unreadable", "key": problem.key, "detail": problem.detail} for problem in scan.problems
-    ]
+    problems = [{"checkpoint": "unreadable", "key": problem.key, "detail": problem.detail} for problem in scan.problems]
     for commit in scan.commits:
         problems += [
             {"checkpoint": f"{commit.generation}/{commit.step}", "key": problem.key, "detail": problem.detail}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stormsail.platform.journal import Event
+from stormsail.platform.journal_events import Event
 
 _MB = 1_000_000
 
@@ -68,7 +68,9 @@ def _caught_up(event: Event, _data: Mapping[str, Any]) -> str:
 
 def _twin(event: Event, data: Mapping[str, Any]) -> str:
     verdict = "identical" if data["identical"] else "DIFFERENT"
-    return f"twin at step {event.step}: {verdict}: {data['digest']} (this run), {data['twin_digest']} (undisturbed twin)"
+    return (
+        f"twin at step {event.step}: {verdict}: {data['digest']} (this run), {data['twin_digest']} (undisturbed twin)"
+    )
 
 
 _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {

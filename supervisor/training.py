@@ -17,7 +17,8 @@ from stormsail.platform.errors import (
     kind_of,
 )
 from stormsail.platform.home import Home
-from stormsail.platform.journal import Event, Journal
+from stormsail.platform.journal_events import Event
+from stormsail.platform.journal import Journal
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor import places, telling
 from stormsail.supervisor.follow import RayLooker, Screen, follow
@@ -44,9 +45,7 @@ def _to_the_end(
     stop_step: int | None = None,
     label: str = "",
 ) -> RunPlace:
-    started = launch(
-        config, options, home=home, config_folder=config_folder, notify=notify, stop_step=stop_step
-    )
+    started = launch(config, options, home=home, config_folder=config_folder, notify=notify, stop_step=stop_step)
     follow_to_end(started.actor, started.place, Screen(started.config, label=label), name=config.name)
     return started.place
 
@@ -74,7 +73,9 @@ def raise_outcome(place: RunPlace, error: StormsailError | None) -> None:
         return
     last = _ending(Journal.read(place.store()))
     if record.outcome == "stopped":
-        raise StoppedError(telling.tell(last) or "stopped", todo=f"go on with `stormsail train`; run {place.name!r} is kept")
+        raise StoppedError(
+            telling.tell(last) or "stopped", todo=f"go on with `stormsail train`; run {place.name!r} is kept"
+        )
     if record.outcome == "exhausted":
         raise LadderExhaustedError(
             f"every repair was tried: {last.data['reason']}",
@@ -94,7 +95,9 @@ def _failure(last: Event, exit_code: int, place: RunPlace) -> StormsailError:
 
 
 def _ending(events: list[Event]) -> Event:
-    endings = [event for event in events if event.kind in ("run.finished", "run.stopped", "run.exhausted", "run.failed")]
+    endings = [
+        event for event in events if event.kind in ("run.finished", "run.stopped", "run.exhausted", "run.failed")
+    ]
     return endings[-1]
 
 
@@ -118,7 +121,9 @@ def prove(config: RunConfig, place: RunPlace, *, home: Home, config_folder: Path
     )
     mine = digest_at(events, step)
     other = digest_at(Journal.read(twin.store()), step)
-    journal = Journal.open(place.store(), home.run(config.name) / str(place.incarnation) / "proof.jsonl", writer="proof")
+    journal = Journal.open(
+        place.store(), home.run(config.name) / str(place.incarnation) / "proof.jsonl", writer="proof"
+    )
     event = journal.append(
         "drill.twin",
         time_s=time.time(),

@@ -17,6 +17,7 @@ from torch import nn
 
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.data.order import micro_steps
 from stormsail.platform.errors import CheckpointError
 from stormsail.workers import deepspeed_private, factories
 
@@ -60,11 +61,13 @@ class ZeroEngine:
         module = factories.build_model(config.model)
         optimizer = factories.build_optimizer(config.optimizer, list(module.named_parameters()))
         self._engine: Any = deepspeed.initialize(
-            model=module, optimizer=optimizer, config=_deepspeed_config(config, precision, world_size), dist_init_required=False
+            model=module,
+            optimizer=optimizer,
+            config=_deepspeed_config(config, precision, world_size),
+            dist_init_required=False,
         )[0]
         self.precision = precision
         self.device = device
-        self.micro_steps = _micro_steps(config, world_size)
         self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]
         self.pieces = tuple(_piece(name, p, rank) for name, p in self._parameters)
         self._base_rates = [float(group["lr"]) / config.optimizer.lr for group in self._inner.param_groups]
@@ -88,7 +91,9 @@ class ZeroEngine:
 
     # ------------------------------------------------------------------ compute
 
-    def forward_backward(self, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scale: float, *, last: bool) -> float:
+    def forward_backward(
+        self, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scale: float, *, last: bool
+    ) -> float:
         """Run one micro-batch and add its gradient (collective).
 
         Args:
@@ -228,17 +233,12 @@ class ZeroEngine:
         gc.collect()  # DeepSpeed's hooks form cycles that would keep the old parameters alive
 
 
-def _micro_steps(config: RunConfig, world_size: int) -> int:
-    per_step = config.train.micro_batch * world_size
-    return -(-config.train.global_batch // per_step)
-
-
 def _deepspeed_config(config: RunConfig, precision: str, world_size: int) -> dict[str, Any]:
-    micro_steps = _micro_steps(config, world_size)
+    steps = micro_steps(config.train.global_batch, world_size, config.train.micro_batch)
     return {
-        "train_batch_size": config.train.micro_batch * micro_steps * world_size,
+        "train_batch_size": config.train.micro_batch * steps * world_size,
         "train_micro_batch_size_per_gpu": config.train.micro_batch,
-        "gradient_accumulation_steps": micro_steps,
+        "gradient_accumulation_steps": steps,
         "zero_optimization": {"stage": 3},
         "bf16": {"enabled": precision == "bf16"},
         # Gradients of micro-batches add up in fp32; DeepSpeed's default would be bf16.

@@ -97,9 +97,11 @@ def _prepare_process(assignment: Assignment, rank: int) -> None:
 class _Worker:
     def __init__(self, assignment: Assignment, worker_rank: int) -> None:
         import ray
+        import ray.train
 
         self.assignment = assignment
         self.worker_rank = worker_rank
+        self.local_rank = ray.train.get_context().get_local_rank()
         self.config: RunConfig = parse_dump(assignment.config)
         self.actor = ray.get_actor(assignment.actor, namespace=NAMESPACE)
         self.beat = HeartbeatThread(
@@ -122,10 +124,10 @@ class _Worker:
         self._set_numerics()
         self.beat.at(Phase.BUILD, -1)
         source = factories.build_data(self.config.data)
-        placement = self._join(device)
+        placement = self._join(device, source.digest)
         joined = placement.world
         self.beat.at(Phase.JOIN, -1, generation=joined.generation, rank=joined.rank)
-        world.form(joined, device=device, timeout_s=self.config.cluster.collective_timeout_s)
+        world.form(joined, local_rank=self.local_rank, device=device, timeout_s=self.config.cluster.collective_timeout_s)
         store = open_store(self.assignment.store)
         snapshots = SnapshotWriter(
             store,
@@ -161,7 +163,9 @@ class _Worker:
         torch.distributed.barrier()  # nobody leaves while a peer still needs the group
         self.beat.at(Phase.DONE, self.loop.position.step)
         if joined.rank == 0:
-            self.beat.line("loop.ended", outcome=outcome, step=self.loop.position.step, applied=self.loop.position.applied)
+            self.beat.line(
+                "loop.ended", outcome=outcome, step=self.loop.position.step, applied=self.loop.position.applied
+            )
         world.leave()
 
     def _set_numerics(self) -> None:
@@ -172,7 +176,7 @@ class _Worker:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(mode=True)
 
-    def _join(self, device: Any) -> Placement:
+    def _join(self, device: Any, source_digest: str) -> Placement:
         import ray
 
         request = JoinRequest(
@@ -182,14 +186,13 @@ class _Worker:
             hostname=socket.gethostname(),
             pid=os.getpid(),
             device=str(device),
+            data_digest=source_digest,
         )
         self.beat.at(Phase.JOIN, -1)
-        ray.get(self.actor.join.remote(request), timeout=_CALL_TIMEOUT_S)
+        self._call("join", request)
         deadline = time.monotonic() + self.config.cluster.start_timeout_s
         while time.monotonic() < deadline:
-            placement: Placement | None = ray.get(
-                self.actor.placement.remote(self.assignment.attempt, self.worker_rank), timeout=_CALL_TIMEOUT_S
-            )
+            placement: Placement | None = self._call("placement", self.assignment.attempt, self.worker_rank)
             if placement is not None:
                 return placement
         raise WorkerFaultError(
@@ -202,24 +205,26 @@ class _Worker:
 
     def incident(self, incident: Incident) -> Directive:
         """Report an incident and wait for the decision."""
-        import ray
-
-        directive: Directive = ray.get(self.actor.incident.remote(incident), timeout=_CONSULT_TIMEOUT_S)
+        directive: Directive = self._call("incident", incident, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
     def restore_failed(self, generation: int, ref: CheckpointRef, problem: str) -> Directive:
         """Report a checkpoint that could not be loaded and wait for another decision."""
-        import ray
-
-        directive: Directive = ray.get(
-            self.actor.restore_failed.remote(generation, ref, problem), timeout=_CONSULT_TIMEOUT_S
-        )
+        directive: Directive = self._call("restore_failed", generation, ref, problem, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
-    def _announce(self, index: int, kind: str, step: int) -> None:
+    def _call(self, method: str, *args: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:
+        """Call the supervisor and wait; its own errors come back as what they are."""
         import ray
+        from ray.exceptions import RayTaskError
 
-        ray.get(self.actor.drill_fired.remote(index, kind, step, self.worker_rank), timeout=_CALL_TIMEOUT_S)
+        try:
+            return ray.get(getattr(self.actor, method).remote(*args), timeout=timeout_s)
+        except RayTaskError as error:
+            raise error.cause from error
+
+    def _announce(self, index: int, kind: str, step: int) -> None:
+        self._call("drill_fired", index, kind, step, self.worker_rank)
 
     def _deliver_part(self, part: Any, meta: Any, took_s: float) -> None:
         import ray

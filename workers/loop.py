@@ -185,8 +185,8 @@ class StepLoop:
             step=step,
             loss=seen.loss,
             grad_norm=seen.grad_norm,
-            nonfinite_count=seen.nonfinite_gradients,
-            nonfinite_weights=seen.nonfinite_state > 0,
+            nonfinite_gradients=seen.nonfinite_gradients,
+            nonfinite_state=seen.nonfinite_state > 0,
             tokens=seen.tokens,
         )
         self.detector, verdict = judge(self.detector, observation, self.policy)
@@ -332,11 +332,11 @@ class StepLoop:
             self.position = Position()
             self.detector = DetectorState()
             return None
-        meta, problem = restoring.restore(self._engine, self.store, directive.restore)
-        if meta is None:
-            return problem
+        found = restoring.restore(self._engine, self.store, directive.restore)
+        if isinstance(found, str):
+            return found
+        meta, self.detector = found.meta, found.detector
         self.position = Position(step=meta.step, applied=meta.applied, tokens=meta.tokens)
-        self.detector = DetectorState.from_json(meta.detector)
         self.same_shape = (meta.world_size, meta.threads) == (self.world.world_size, self.config.train.threads)
         return None
 
@@ -376,9 +376,7 @@ class StepLoop:
                 precision=self._engine.precision,
                 took_s=time.perf_counter() - begun,
             )
-        self.directive = dataclasses.replace(
-            self.directive, fp32_until=None, precision=self.config.train.precision
-        )
+        self.directive = dataclasses.replace(self.directive, fp32_until=None, precision=self.config.train.precision)
 
     # ------------------------------------------------------------------ snapshot
 
@@ -424,4 +422,3 @@ class StepLoop:
         if self.engine is None:
             raise InternalError("the engine is used before a directive was obeyed")
         return self.engine
-

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
-from stormsail.platform.checkpoint.manifest import CheckpointMeta, Manifest
+from dataclasses import dataclass
+
 from stormsail.platform.checkpoint.commits import load_manifest
+from stormsail.platform.checkpoint.manifest import CheckpointMeta
 from stormsail.platform.checkpoint.reader import read_shards
+from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.errors import CheckpointError, StorageError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.workers import vitals
+from stormsail.workers.detect.verdict import DetectorState
 from stormsail.workers.engine import ZeroEngine
 
 
-def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef) -> tuple[CheckpointMeta | None, str]:
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was loaded besides the engine's state.
+
+    Attributes:
+        meta: The checkpoint's metadata.
+        detector: The detectors' baselines of that step.
+    """
+
+    meta: CheckpointMeta
+    detector: DetectorState
+
+
+def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef) -> Restored | str:
     """Bring the engine to the state of `ref` (collective).
 
     Returns:
-        The checkpoint's metadata and "", or None and what went wrong on this rank ("" if only on another one).
-        When any rank fails, no rank has changed its state.
+        What was restored, or what went wrong on this rank ("" if only on another one). When any rank fails, no rank
+        has changed its state.
     """
     problem = ""
-    manifest: Manifest | None = None
-    shards = []
+    found: tuple[Restored, list[Shard]] | None = None
     try:
         manifest = load_manifest(store, ref)
-        shards = read_shards(store, manifest, engine.state_specs())
+        restored = Restored(manifest.meta, DetectorState.from_json(manifest.meta.detector))
+        found = restored, read_shards(store, manifest, engine.state_specs())
     except (CheckpointError, StorageError) as error:
         problem = str(error).replace("\n", "; ")
-    if not vitals.all_agree(not problem, device=engine.device) or manifest is None:
-        return None, problem
-    engine.write_state(shards, dict(manifest.meta.optimizer))
-    return manifest.meta, ""
+    if not vitals.all_agree(found is not None, device=engine.device) or found is None:
+        return problem
+    restored, shards = found
+    engine.write_state(shards, {name: list(values) for name, values in restored.meta.optimizer.items()})
+    return restored

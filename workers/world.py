@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from datetime import timedelta
 
 import torch
@@ -14,16 +15,18 @@ from stormsail.workers import deepspeed_private
 from stormsail.workers.extensions import extension_folder, load_extensions
 
 
-def form(world: World, *, device: torch.device, timeout_s: float) -> None:
+def form(world: World, *, local_rank: int, device: torch.device, timeout_s: float) -> None:
     """Join the world's process group at its store, which lives outside the ranks.
 
     Args:
         world: Rank, size, generation and the store's address.
+        local_rank: Index of this process among those of its node; DeepSpeed reads it from the environment.
         device: Decides the backend: NCCL on GPUs, gloo on CPUs.
         timeout_s: Limit of one collective, and of the meeting itself.
     """
     import deepspeed
 
+    os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.world_size), LOCAL_RANK=str(local_rank))
     load_extensions(extension_folder(Home.here()))
     limit = timedelta(seconds=timeout_s)
     meeting = dist.TCPStore(world.store_host, world.store_port, is_master=False, timeout=limit, wait_for_workers=False)

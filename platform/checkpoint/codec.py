@@ -87,6 +87,15 @@ def encode(words: Words, *, codec: Codec = Codec.PLAIN, parent: bytes | None = N
     Raises:
         InternalError: More or fewer words than a frame takes, or a parent that is no digest.
     """
+    return b"".join(encode_pieces(words, codec=codec, parent=parent))
+
+
+def encode_pieces(words: Words, *, codec: Codec = Codec.PLAIN, parent: bytes | None = None) -> list[bytes | memoryview]:
+    """The frame in pieces, for callers that put them together themselves: raw planes are not copied once more.
+
+    Raises:
+        InternalError: More or fewer words than a frame takes, or a parent that is no digest.
+    """
     if not 1 <= words.size <= CHUNK_ELEMENTS:
         raise InternalError(f"a frame takes 1 to {CHUNK_ELEMENTS} words, not {words.size}")
     if parent is not None and len(parent) != PARENT_BYTES:
@@ -96,7 +105,7 @@ def encode(words: Words, *, codec: Codec = Codec.PLAIN, parent: bytes | None = N
     flags = 0 if parent is None else _HAS_PARENT
     head = _HEAD.pack(MAGIC, VERSION, codec, flags, PLANES, words.size, parent or bytes(PARENT_BYTES))
     table = b"".join(_PLANE.pack(method, len(body)) for method, body in stored)
-    return b"".join((head, table, *(body for _, body in stored)))
+    return [head, table, *(body for _, body in stored)]
 
 
 def decode(frame: bytes | memoryview) -> Words:

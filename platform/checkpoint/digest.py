@@ -61,7 +61,7 @@ class Digest:
         Raises:
             CheckpointError: The text is not 32 lower-case hexadecimal digits.
         """
-        if not _HEX.match(text):
+        if not _HEX.fullmatch(text):
             raise CheckpointError(f"{text!r} is not a digest", todo="expected 32 lower-case hexadecimal digits")
         return cls(int(text[:16], 16), int(text[16:], 16))
 

@@ -61,12 +61,12 @@ def owner_of(key: str) -> CheckpointRef | None:
 
 def pack_rank(key: str) -> int | None:
     """The rank that wrote a pack, or None for a key that names no pack."""
-    match = _PACK_NAME.match(key.rpartition("/")[2])
+    match = _PACK_NAME.fullmatch(key.rpartition("/")[2])
     return int(match[3]) if match and _pack_owner(key) is not None else None
 
 
 def _pack_owner(key: str) -> CheckpointRef | None:
-    match = _PACK_NAME.match(key.rpartition("/")[2])
+    match = _PACK_NAME.fullmatch(key.rpartition("/")[2])
     if match is None:
         return None
     ref = CheckpointRef(int(match[1]), int(match[2]))
@@ -74,7 +74,7 @@ def _pack_owner(key: str) -> CheckpointRef | None:
 
 
 def _parse_ref(path: str) -> CheckpointRef | None:
-    match = _REF.match(path)
+    match = _REF.fullmatch(path)
     return CheckpointRef(int(match[1]), int(match[2])) if match else None
 
 

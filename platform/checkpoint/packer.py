@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 
 from stormsail.platform.checkpoint.chunks import cut
-from stormsail.platform.checkpoint.codec import encode
+from stormsail.platform.checkpoint.codec import encode_pieces
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.keys import pack_key
 from stormsail.platform.checkpoint.manifest import FrameEntry, PackEntry, TensorEntry
@@ -78,20 +78,23 @@ class Packer:
         return self._places.setdefault(spec.name, len(self._places))
 
     def _add_frame(self, place: int, piece: Shard) -> None:
-        frame = encode(piece.words)
+        offset = len(self._buffer)
+        hashed = hashlib.sha256()
+        for stored in encode_pieces(piece.words):
+            hashed.update(stored)
+            self._buffer += stored
         digest = Digest.of(piece)
         entry = FrameEntry(
             pack=len(self.packs),
-            offset=len(self._buffer),
-            length=len(frame),
-            sha256=hashlib.sha256(frame).hexdigest(),
+            offset=offset,
+            length=len(self._buffer) - offset,
+            sha256=hashed.hexdigest(),
             tensor=place,
             component=piece.spec.component,
             start=piece.spec.start,
             count=piece.spec.count,
             digest=digest.hex,
         )
-        self._buffer += frame
         self.frames.append(entry)
         self.digest += digest
 

@@ -48,9 +48,9 @@ class ShardSpec:
     count: int
 
     def __post_init__(self) -> None:
-        if not _NAME.match(self.name):
+        if not _NAME.fullmatch(self.name):
             raise InternalError(f"a tensor cannot be called {self.name!r}", todo="use 1 to 512 printable characters")
-        if not _COMPONENT.match(self.component):
+        if not _COMPONENT.fullmatch(self.component):
             raise InternalError(
                 f"a component cannot be called {self.component!r}", where=self.name, todo=f"match {COMPONENT_PATTERN}"
             )

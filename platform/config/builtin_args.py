@@ -79,7 +79,9 @@ class PythonStdlibArgs(Section):
 class TokensArgs(Section):
     """A folder of token shards of your own."""
 
-    path: str = Field(description="the folder; `~` is the home folder")
+    path: Annotated[str, Field(pattern="^[/~]")] = Field(
+        description="the folder, absolute or below `~`: workers run in other folders than the command"
+    )
 
 
 class AdamWArgs(Section):

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from stormsail.platform.config.problems import Keys, Place, Problem
-from stormsail.platform.config.vocabulary import Schema, Vocabulary, in_words, nearest, unknown_key_hint
+from stormsail.platform.config.vocabulary import Schema, Vocabulary, in_words, nearest, unknown_key_hint, vocabulary_of
 
 _KEY = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
 _SWITCH_WORDS = ("on", "off", "yes", "no", "y", "n", "true", "false")
@@ -27,7 +27,7 @@ def explain(
         places: Where each key stands.
         default: What to name where nothing closer is known.
     """
-    explainer = _Explainer(Vocabulary(model), at, places, default)
+    explainer = _Explainer(vocabulary_of(model), at, places, default)
     return [problem for item in error.errors(include_url=False) for problem in explainer.problems(dict(item))]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from pydantic import BaseModel
 
@@ -57,7 +56,7 @@ def override_settings(overrides: Sequence[str]) -> list[Setting]:
 
 
 def _setting(parts: list[str], text: str, source: str) -> Setting:
-    keys: Keys = tuple(int(part) if part.isdecimal() else part for part in parts)
+    keys: Keys = tuple(int(part) if depth and part.isdecimal() else part for depth, part in enumerate(parts))
     if "" in keys:
         return _refused((), source, "a dotted key", "an empty part in it")
     if not text.strip():
@@ -106,7 +105,7 @@ class Tree:
         key = setting.keys[-1]
         if isinstance(holder, dict) and not (isinstance(key, int) and len(setting.keys) > 1):
             holder[str(key)] = setting.parsed.value
-        elif _has_item(holder, key):
+        elif isinstance(holder, list) and isinstance(key, int) and key < len(holder):
             holder[key] = setting.parsed.value
         else:
             expected = "a list" if isinstance(key, int) else "a mapping"
@@ -130,7 +129,7 @@ class Tree:
         """The mapping or list that the value goes into; mappings are made where nothing is."""
         holder: object = self.values
         for depth, key in enumerate(setting.keys[:-1]):
-            if _has_item(holder, key):
+            if isinstance(holder, list) and isinstance(key, int) and key < len(holder):
                 holder = holder[key]
             elif isinstance(holder, dict):
                 holder = self._open(holder, key, setting.keys[: depth + 1], setting.place)
@@ -147,7 +146,3 @@ class Tree:
             inner = {_SHORTHAND[str(key)]: inner}
         holder[str(key)] = inner
         return inner
-
-
-def _has_item(holder: object, key: str | int) -> TypeGuard[list[object]]:
-    return isinstance(holder, list) and isinstance(key, int) and key < len(holder)

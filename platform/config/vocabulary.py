@@ -20,6 +20,12 @@ _NEAR_ELSEWHERE = 0.76
 _SHOWN = 60
 
 
+@cache
+def vocabulary_of(model: type[BaseModel]) -> Vocabulary:
+    """The words of a model, read once in a process."""
+    return Vocabulary(model)
+
+
 class Vocabulary:
     """The words of one model, read from its JSON Schema.
 

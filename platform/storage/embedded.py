@@ -185,7 +185,7 @@ class EmbeddedServer:
             f"-s3.port={s3}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
             f"-admin.port={admin}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false", "-admin.ui=false",
             "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=1000",
-            "-s3.autoCreateBucket=false", "-s3.allowDeleteBucketNotEmpty=false",
+            "-s3.autoCreateBucket=false", "-s3.allowDeleteBucketNotEmpty=false", "-volume.preStopSeconds=0",
         ]  # fmt: skip
 
     def _address(self) -> StoreAddress:
@@ -210,7 +210,6 @@ class EmbeddedServer:
                 store.delete(key)
             except (StorageUnavailableError, StorageDeniedError) as error:
                 last: StorageError = error
-                _log.debug("embedded.waiting", why=last.what)
                 time.sleep(_POLL_S)
             else:
                 return True

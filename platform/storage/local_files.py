@@ -79,8 +79,13 @@ def make_folder(folder: Path) -> None:
         missing.append(folder)
         folder = folder.parent
     for path in reversed(missing):
-        with suppress(FileExistsError):
+        try:
             path.mkdir()
+        except FileExistsError:
+            pass  # another writer was faster
+        except FileNotFoundError as error:  # /proc and its like
+            todo = "Set storage.url to another place."
+            raise StorageDeniedError("No folder can be made here", where=str(path), todo=todo) from error
         sync_folder(path.parent)
 
 

@@ -26,6 +26,7 @@ class FaultClass(Enum):
     BUSY = auto()  # the store is there, but could not do it now; the request may have been carried out
     AWAY = auto()  # nobody answers at the endpoint
     EXPIRED = auto()  # temporary credentials ran out; new ones may be there
+    UNKNOWN_KEYS = auto()  # the keys are wrong, or were replaced since they were read
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,5 @@ class Retries:
         self._sleep(wait_s)
 
     def _given_up(self, error: StorageError, tried_s: float) -> StorageError:
-        tries = "once" if self.failures == 1 else f"{self.failures} times"
-        what = f"{error.what}; {self._operation} was tried {tries} over {tried_s:.0f} s"
+        what = f"{error.what}; {self._operation} was tried for {tried_s:.0f} s"
         return type(error)(what, where=error.where, todo=error.todo)

@@ -133,7 +133,8 @@ def _classify_answer(error: boto.ClientError, place: Place) -> Fault:
         return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where))
     if code in _MISSING:
         return Fault(FaultClass.FINAL, ObjectMissingError("There is no such object", where=place.where))
-    return Fault(FaultClass.FINAL, _refusal(code, status, _message(error), place))
+    kind = FaultClass.UNKNOWN_KEYS if code in _KEYS else FaultClass.FINAL
+    return Fault(kind, _refusal(code, status, _message(error), place))
 
 
 def _refusal(code: str, status: int, message: str, place: Place) -> StorageError:

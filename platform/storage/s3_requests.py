@@ -42,7 +42,7 @@ class S3Requests:
         self.prefix = f"{parts.path.strip('/')}/" if parts.path.strip("/") else ""
         self.place = Place(parts.netloc, address.endpoint or "AWS", address.url.rstrip("/"))
         self.answered = False
-        self._clients = ClientSource(address)
+        self._clients = ClientSource.of(address)
         self._patience = patience
 
     def at(self, key: str) -> dict[str, str]:
@@ -88,7 +88,8 @@ class S3Requests:
                 return result
 
     def _failed(self, retries: Retries, fault: Fault, cause: Exception, *, renewed: bool) -> bool:
-        if fault.kind is FaultClass.EXPIRED and not renewed:
+        stale = fault.kind in (FaultClass.EXPIRED, FaultClass.UNKNOWN_KEYS)
+        if stale and not renewed:
             retries.failures += 1
             self._clients.renew()
             return True

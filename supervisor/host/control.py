@@ -12,12 +12,12 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stormsail.platform.errors import ClusterError, StormsailError, TryLaterError
+from stormsail.platform.errors import ClusterError, StormsailError
 from stormsail.supervisor.host.protocol import WAITING_EVERY_S, answer, refusal, waiting
 
 _REQUEST_S = 10.0
@@ -56,13 +56,13 @@ class ControlServer:
         threading.Thread(target=self._accept, name="control", daemon=True).start()
 
     def stop(self) -> None:
-        """Hear nothing more; requests that wait are refused, and their clients start a new host."""
+        """Hear nothing more; requests that wait are dropped, and their clients start a new host."""
         self._path.unlink(missing_ok=True)
         self._socket.close()
         while not self.jobs.empty():
             job = self.jobs.get()
             if job is not None:
-                job.outcome.set_exception(TryLaterError("The local host process is ending.", todo="Try again."))
+                job.outcome.cancel()
 
     def wake(self) -> None:
         """Let the main thread look around; callable from a signal handler."""
@@ -101,6 +101,8 @@ class ControlServer:
                 connection.sendall(answer(job.outcome.result(timeout=WAITING_EVERY_S)))
             except TimeoutError:
                 connection.sendall(waiting(self._activity()))
+            except CancelledError:
+                return
             except StormsailError as error:
                 connection.sendall(refusal(error))
                 return

@@ -11,7 +11,7 @@ from collections import deque
 
 from stormsail.platform.errors import StormsailError
 from stormsail.platform.home import Home
-from stormsail.platform.storage.embedded import EmbeddedServer, embedded_available
+from stormsail.platform.storage.embedded import EmbeddedServer
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor.host.paths import HostPaths
 
@@ -27,11 +27,12 @@ class LocalStore:
     Args:
         home: Holds the data: `store/s3` for the server, `store/files` where there is none.
         paths: Where the server's random keys are kept.
+        embedded: Whether there is a server for this system (`embedded_available()`).
     """
 
-    def __init__(self, home: Home, paths: HostPaths) -> None:
+    def __init__(self, home: Home, paths: HostPaths, *, embedded: bool) -> None:
         self._files = home.store / "files"
-        self._server = EmbeddedServer(home.store / "s3", paths.store_credentials) if embedded_available() else None
+        self._server = EmbeddedServer(home.store / "s3", paths.store_credentials) if embedded else None
         self._restarts: deque[float] = deque()
         self.address: StoreAddress | None = None
 

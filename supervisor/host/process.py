@@ -25,6 +25,8 @@ from typing import Any
 
 from stormsail.platform.errors import ClusterError, ConfigError, StormsailError
 from stormsail.platform.home import Home
+from stormsail.platform.storage.embedded import embedded_available
+from stormsail.supervisor.host import undertaker
 from stormsail.supervisor.host.control import ControlServer, Job
 from stormsail.supervisor.host.head import RayHead
 from stormsail.supervisor.host.identity import ProcessIdentity
@@ -57,7 +59,7 @@ class Host:
     def __init__(self, home: Home, idle_s: float) -> None:
         self._paths = HostPaths.of(home)
         self._ray = RayHead(self._paths)
-        self._store = LocalStore(home, self._paths)
+        self._store = LocalStore(home, self._paths, embedded=embedded_available())
         self._idle = IdleClock.start(idle_s, time.monotonic())
         self._activity = "starting"
         self._ending = ""
@@ -84,9 +86,10 @@ class Host:
     def run(self) -> None:
         """Serve until told to end, or until nobody needs the host."""
         _take_signals(self._on_signal)
+        guard = undertaker.engage()
         self.control.start()
         self._publish()
-        _log.info("host started: process %d, %s", os.getpid(), self._blank.runtime)
+        _log.info("host started: process %d (undertaker %d), %s", os.getpid(), guard.pid, self._blank.runtime)
         try:
             while not self._ending:
                 self._turn()

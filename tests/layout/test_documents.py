@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import StormsailError
+from stormsail.supervisor.phases import diagram
 
 
 def targets(root: Path) -> set[str]:
@@ -37,6 +38,12 @@ def test_every_source_file_that_the_architecture_page_names_exists(root: Path) -
     named = set(re.findall(r"`((?:platform|workers|supervisor|tuning|tests|src|docs|k8s)/[^`\s]*)`", page))
     assert named
     assert not sorted(name for name in named if not (root / name).exists())
+
+
+def test_the_diagram_of_the_phases_is_the_one_that_the_table_gives(root: Path) -> None:
+    page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- phases:begin -->\n```mermaid\n(.*?)\n```", page, re.DOTALL)
+    assert shown == [diagram()]
 
 
 @pytest.mark.parametrize("script", [".ci/run", ".ci/setup"])

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import CheckpointRef, FaultKind, LrEvent, Tier
-from stormsail.supervisor import repairs
 from stormsail.supervisor.ladder import (
     CandidateCheckpoint,
     Decision,
@@ -589,40 +586,6 @@ def test_a_planned_restart_inside_an_fp32_window_stays_in_fp32() -> None:
         run.fault(FaultKind.NONFINITE, 57)
     decision = plan_start(run.state, run.candidates, POLICY, run.events, run_precision="bf16")
     assert (decision.precision, decision.fp32_until) == ("fp32", 68)
-
-
-def test_the_policy_is_taken_from_the_configuration() -> None:
-    config = RunConfig.model_validate({"name": "r", "train": {"steps": 1000}, "rollback": {"min_steps": 10}})
-    assert LadderPolicy.from_config(config) == POLICY
-
-
-def test_a_decision_becomes_the_journals_event() -> None:
-    run = running()
-    run.fault(FaultKind.SPIKE, 57)
-    data = json.loads(json.dumps(run.fault(FaultKind.SPIKE, 57).to_json()))
-    assert data["tier"] == "rollback"
-    assert data["restore"] == {"generation": 1, "step": 20}
-    assert data["lr_events"] == [{"step": 20, "factor": 0.8, "generation": 3, "released_step": 308}]
-    assert LadderState.from_json(data["state"]) == run.state
-
-
-def test_a_used_up_episode_has_no_repair() -> None:
-    run = running()
-    decision = run.fault(FaultKind.SPIKE, 57, mildest=Tier.EXHAUSTED)
-    assert decision.state.numeric is not None
-    case = repairs.Case(
-        state=decision.state,
-        fault=Fault(FaultKind.SPIKE, 57, 57, 0.0),
-        episode=decision.state.numeric,
-        candidates=(),
-        policy=POLICY,
-        events=(),
-        run_precision="bf16",
-        generation=2,
-        opened=False,
-    )
-    with pytest.raises(InternalError, match="used up"):
-        repairs.repair(case)
 
 
 # ------------------------------------------------------------------------------------------------ every history

@@ -6,8 +6,8 @@ out of the baseline. An incident needs persistence, and then the step after:
 
 - `m` of the last `n` steps are flagged (`detect.persist_of`), and
 - a *later* step is flagged again, so that a spike of `m` steps which returns by itself stays a report, and
-- the spike had `detect.grace_steps` to heal, or this very step is severe: the loss beyond `detect.severe_z`, or
-  the norm beyond `detect.norm_ratio` times its median.
+- the spike had `detect.grace_steps` to heal, or it is severe: this step, or `m` of the last `n`, had a loss beyond
+  `detect.severe_z` or a norm beyond `detect.norm_ratio` times its median.
 
 A norm that has moved to a new level below that ratio, while the loss is calm, is how training goes (a new phase,
 another learning rate). After the grace its baseline is begun again.
@@ -69,6 +69,7 @@ class SpikeState:
         accepted: Steps accepted into the baselines since the start.
         flags: Whether each of the last `n` steps was flagged, oldest first.
         serious: The same for flags that may become an incident: the loss, or a norm beyond `norm_ratio`.
+        severe: The same for severe flags.
         onset: First flagged step of the present run of flags, or -1.
         persistent: Step at which that run became persistent, or -1.
         peak_z: Largest z-score of the run.
@@ -79,6 +80,7 @@ class SpikeState:
     accepted: int = 0
     flags: tuple[bool, ...] = ()
     serious: tuple[bool, ...] = ()
+    severe: tuple[bool, ...] = ()
     onset: int = -1
     persistent: int = -1
     peak_z: float = 0.0
@@ -123,12 +125,11 @@ def advance(state: SpikeState, reading: Reading, policy: DetectSection) -> Spike
 
 def is_incident(state: SpikeState, reading: Reading, policy: DetectSection) -> bool:
     """Whether the run of flags that this step belongs to needs a decision; `state` is the one after the step."""
-    serious = reading.loss_flagged or reading.severe
-    if not serious or state.persistent < 0 or reading.step <= state.persistent:
+    needed, _ = policy.persist_of
+    if not state.serious[-1] or sum(state.serious) < needed or reading.step <= state.persistent:
         return False
-    if sum(state.serious) < policy.persist_of[0]:
-        return False
-    return reading.severe or reading.step - state.persistent >= policy.grace_steps
+    severe = reading.severe or sum(state.severe) >= needed
+    return severe or reading.step - state.persistent >= policy.grace_steps
 
 
 def _note_flags(state: SpikeState, reading: Reading, policy: DetectSection) -> SpikeState:
@@ -136,12 +137,14 @@ def _note_flags(state: SpikeState, reading: Reading, policy: DetectSection) -> S
     needed, window = policy.persist_of
     flags = (*state.flags, reading.flagged)[-window:]
     serious = (*state.serious, reading.loss_flagged or reading.severe)[-window:]
+    severe = (*state.severe, reading.severe)[-window:]
+    state = replace(state, flags=flags, serious=serious, severe=severe)
     if not any(flags):
-        return replace(state, flags=flags, serious=serious, onset=-1, persistent=-1, peak_z=0.0)
+        return replace(state, onset=-1, persistent=-1, peak_z=0.0)
     onset = reading.step if state.onset < 0 else state.onset
     persistent = reading.step if state.persistent < 0 and sum(serious) >= needed else state.persistent
     peak = max(state.peak_z, reading.loss_z, reading.norm_z) if reading.flagged else state.peak_z
-    return replace(state, flags=flags, serious=serious, onset=onset, persistent=persistent, peak_z=peak)
+    return replace(state, onset=onset, persistent=persistent, peak_z=peak)
 
 
 def _new_norm_level(state: SpikeState, reading: Reading, policy: DetectSection) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ ELEMENTS = st.integers(0, 5 * CHUNK_ELEMENTS)
 def test_spans_cover_the_range_once_and_stay_inside_one_chunk_each(start: int, stop: int) -> None:
     pieces = list(spans(start, stop))
     assert sum(end - begin for begin, end in pieces) == max(0, stop - start)
-    assert all(left[1] == right[0] for left, right in zip(pieces, pieces[1:], strict=False))
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(pieces))
     assert all(begin // CHUNK_ELEMENTS == (end - 1) // CHUNK_ELEMENTS for begin, end in pieces)
 
 

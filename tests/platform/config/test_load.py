@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,7 +110,7 @@ class TestCase59MistypedKeys:
 
     def test_all_problems_come_at_once_in_the_order_of_the_file(self, load: Load) -> None:
         with pytest.raises(ConfigProblems) as caught:
-            load(MANY, "lr.flor=1", environ={"STORMSAIL__TRAIN__LOG_EVERY": "x"})
+            load(MANY, "lr.floorr=1", environ={"STORMSAIL__TRAIN__LOG_EVERY": "x"})
         assert [(problem.line, problem.key) for problem in caught.value.problems] == [
             (1, "name"),
             (2, "chekpoint_every"),
@@ -127,7 +128,7 @@ class TestCase59MistypedKeys:
             (17, "schedule.warmup_steps"),
             (18, "future_key"),
             (None, "train.log_every"),
-            (None, "lr.flor"),
+            (None, "lr.floorr"),
         ]
         assert caught.value.exit_code == 2
         assert caught.value.what == "17 problems in the configuration"
@@ -212,8 +213,8 @@ def test_contradictions_name_their_key_and_line(problems: Problems) -> None:
 
 
 def test_contradictions_are_told_together_with_other_problems(problems: Problems) -> None:
-    found = problems("nam: x\ntrain: {steps: 200}\ndetect: {persist_of: [5, 3]}\n")
-    assert set(found) == {"nam", "name", "detect.persist_of"}
+    found = problems("name_: x\ntrain: {steps: 200}\ndetect: {persist_of: [5, 3]}\n")
+    assert set(found) == {"name_", "name", "detect.persist_of"}
 
 
 def test_a_contradiction_with_a_wrong_value_is_not_told(problems: Problems) -> None:
@@ -340,19 +341,15 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(KEYS, VALUES, max_size=5), text=st.none() | st.text(max_size=40))
 def test_whatever_is_in_the_file_the_answer_is_a_configuration_or_a_config_error(
     tmp_path: Path, values: dict[str, object], text: str | None
 ) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(repr_yaml(values) if text is None else text, encoding="utf-8", errors="replace")
-    try:
-        config = load_path(path)
-    except ConfigError as error:
-        assert str(error)
-    else:
-        assert config.train.steps >= 1
+    with contextlib.suppress(ConfigError):
+        assert load_path(path).train.steps >= 1
 
 
 def repr_yaml(value: object) -> str:

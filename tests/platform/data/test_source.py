@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from stormsail.platform.config.model import DataSection
 from stormsail.platform.data.source import DataSource, ShardSource, stdlib_source, tokens_source
@@ -52,3 +53,8 @@ def test_the_standard_library_is_written_below_the_home_folder(tmp_path: Path, m
     assert source.samples() == int((99_999 // 64) * 0.9)
     assert stdlib_source(section).digest == source.digest
     assert [path.name for path in (tmp_path / "data").iterdir()] == [source.dataset.folder.name]
+
+
+def test_a_relative_folder_is_refused() -> None:
+    with pytest.raises(ValidationError, match="path"):
+        tokens_source(DataSection(factory="builtin:tokens", args={"path": "data"}))

@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from stormsail.platform.errors import ClusterError, ConfigError
 from stormsail.platform.home import Home
-from stormsail.supervisor.host import client
 from stormsail.supervisor.host.client import connect_ray, down, ensure_host, live_runs, read_host, touch
 from stormsail.supervisor.host.identity import ProcessIdentity
 from stormsail.supervisor.host.info import HostInfo, write_info
@@ -119,7 +120,7 @@ def test_an_unused_host_ends_by_itself(home: Home, wait_until: Wait, monkeypatch
 def test_a_lease_keeps_the_host_and_a_dead_holder_does_not(
     home: Home, wait_until: Wait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STORMSAIL_HOST_IDLE_S", "0.5")
+    monkeypatch.setenv("STORMSAIL_HOST_IDLE_S", "0.3")
     monkeypatch.setenv("STORMSAIL_HOME", str(home.path))
     code = (
         "import time\nfrom stormsail.platform.home import Home\nfrom stormsail.supervisor.host.lease import hold\n"
@@ -129,26 +130,38 @@ def test_a_lease_keeps_the_host_and_a_dead_holder_does_not(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         info = start(home)
-        time.sleep(2.0)
+        time.sleep(1.2)
         assert info.identity.is_alive()
         holder.kill()
     wait_until(lambda: not info.identity.is_alive())
 
 
-def test_an_unused_host_of_another_environment_is_replaced(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = start(home)
-    labels = iter(["another environment"])
-    real = client.runtime_label
-    monkeypatch.setattr(client, "runtime_label", lambda: next(labels, real()))
-    assert start(home).identity.pid != first.identity.pid
+def test_an_unused_host_of_another_environment_is_replaced(home: Home, tmp_path: Path) -> None:
+    first = start_from_another_environment(home, tmp_path)
+    second = start(home)
+    assert second.identity != first.identity
+    assert not first.identity.is_alive()
 
 
-def test_a_used_host_of_another_environment_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = start(home)
-    monkeypatch.setattr(client, "runtime_label", lambda: "another environment")
+def test_a_used_host_of_another_environment_is_refused(home: Home, tmp_path: Path) -> None:
+    info = start_from_another_environment(home, tmp_path)
     with hold(home), pytest.raises(ClusterError, match="another environment and is in use"):
         start(home)
     assert info.identity.is_alive()
+
+
+def start_from_another_environment(home: Home, tmp_path: Path) -> HostInfo:
+    venv.create(tmp_path / "venv", with_pip=False)
+    code = (
+        "from stormsail.platform.home import Home\nfrom stormsail.supervisor.host.client import ensure_host\n"
+        "ensure_host(Home.here(), ray=False, store=False, notify=print)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "STORMSAIL_HOME": str(home.path)}
+    subprocess.run([tmp_path / "venv/bin/python", "-c", code], env=environment, timeout=60, check=True)
+    info = read_host(home)
+    assert info is not None
+    assert info.runtime.startswith(str(tmp_path / "venv"))
+    return info
 
 
 def test_a_host_without_ray_says_so(home: Home) -> None:

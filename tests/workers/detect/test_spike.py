@@ -87,3 +87,20 @@ def test_a_norm_of_zero_and_one_beyond_all_floats_are_survived() -> None:
     for step in range(40):
         state, _ = _step(state, step, 3.0, 0.0)
     assert math.isfinite(_step(state, 40, 3.0, 1e300)[1].norm_ratio)
+
+
+def test_a_spike_that_was_severe_for_long_enough_gets_no_grace_when_it_eases() -> None:
+    state = _calm()
+    found = []
+    for step, loss in enumerate([9.0, 6.0, 5.0, 3.26], start=200):
+        state, reading = _step(state, step, loss, 1.0)
+        found.append((reading.severe, is_incident(state, reading, POLICY)))
+    assert found == [(True, False), (True, False), (True, False), (False, True)]
+
+
+def test_one_severe_step_does_not_take_the_grace_from_a_mild_rest() -> None:
+    state = _calm()
+    for step, loss in enumerate([9.0, 3.26, 3.26, 3.26, 3.26], start=200):
+        state, reading = _step(state, step, loss, 1.0)
+        assert reading.flagged
+        assert not is_incident(state, reading, POLICY)

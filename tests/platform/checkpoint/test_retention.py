@@ -1,0 +1,139 @@
+"""Retention deletes what nobody may need any more, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stormsail.platform.checkpoint.retention import RetentionPlan, retain
+from stormsail.platform.errors import ConfigError
+from stormsail.platform.messages import CheckpointRef
+
+
+def steps(*numbers: int, generation: int = 1) -> list[CheckpointRef]:
+    return [CheckpointRef(generation, number) for number in numbers]
+
+
+def plan(
+    commits: list[CheckpointRef],
+    *,
+    good: Collection[CheckpointRef] | None = None,
+    live: Collection[CheckpointRef] | None = None,
+    head: int | None = None,
+    keep_last: int = 1,
+    pinned: Collection[CheckpointRef] = (),
+) -> RetentionPlan:
+    return retain(
+        commits,
+        good=commits if good is None else good,
+        live=commits if live is None else live,
+        head_step=max(ref.step for ref in commits) if head is None else head,
+        keep_last=keep_last,
+        pinned=pinned,
+    )
+
+
+def test_steps_are_compared_as_numbers() -> None:
+    """900, 1000 and 1100 with two to keep: 900 goes, although its name is the greatest as text."""
+    made = plan(steps(900, 1000, 1100), keep_last=2)
+    assert made.keep == tuple(steps(1000, 1100))
+    assert made.delete == tuple(steps(900))
+
+
+def test_the_newest_good_and_the_one_before_it_stay_even_if_one_is_asked_for() -> None:
+    assert plan(steps(0, 100, 190, 200), head=200).keep == tuple(steps(100, 190, 200))
+
+
+def test_one_good_checkpoint_stays_far_enough_back_for_the_ladder() -> None:
+    made = plan(steps(*range(0, 310, 10)), keep_last=3)
+    assert made.keep == tuple(steps(200, 280, 290, 300))
+
+
+def test_the_oldest_stays_where_none_is_far_enough_back() -> None:
+    assert plan(steps(*range(10, 100, 10)), keep_last=2).keep == tuple(steps(10, 80, 90))
+
+
+def test_what_is_not_judged_yet_stays() -> None:
+    made = plan(steps(*range(100, 310, 10)), good=steps(100, 150, 260), head=305)
+    assert made.keep == tuple(steps(150, 260, 270, 280, 290, 300))
+
+
+def test_where_nothing_is_good_everything_live_stays() -> None:
+    assert plan(steps(10, 20, 30), good=[]).delete == ()
+
+
+def test_old_ones_that_never_became_good_go() -> None:
+    made = plan(steps(100, 110, 120, 130), good=steps(100, 110, 130))
+    assert made.delete == tuple(steps(120))
+
+
+def test_superseded_ones_stay_only_of_the_newest_superseded_generation() -> None:
+    first, second, third = steps(410, 500), steps(420, 430, generation=2), steps(400, generation=3)
+    made = plan([*first, *second, *third], live=third)
+    assert set(made.keep) == {*second, *third}
+    assert made.delete == tuple(first)
+
+
+def test_a_superseded_good_one_does_not_stand_in_for_a_live_one() -> None:
+    live, off = steps(100, 200, 300), steps(900, 1000, generation=1)
+    made = plan([*live, *off], live=live, head=310)
+    assert set(live[-2:]) <= set(made.keep)
+
+
+def test_pinned_ones_stay_on_any_line() -> None:
+    old, off = steps(1), steps(5, generation=0)
+    made = plan([*steps(1, 200, 300, 400), *off], live=steps(1, 200, 300, 400), pinned=[*old, *off])
+    assert {*old, *off} <= set(made.keep)
+
+
+def test_keeping_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="keep at least 1"):
+        plan(steps(1), keep_last=0)
+
+
+REF = st.builds(CheckpointRef, st.integers(1, 4), st.integers(0, 400))
+REFS = st.lists(REF, min_size=1, max_size=30, unique=True)
+
+
+@given(REFS, st.data())
+def test_what_the_ladder_may_need_is_never_deleted(commits: list[CheckpointRef], data: st.DataObject) -> None:
+    good = data.draw(st.sets(st.sampled_from(commits)))
+    live = data.draw(st.sets(st.sampled_from(commits)))
+    head = data.draw(st.integers(0, 500))
+    keep_last = data.draw(st.integers(1, 5))
+    made = plan(commits, good=good, live=live, head=head, keep_last=keep_last)
+    assert set(made.keep) | set(made.delete) == set(commits)
+    assert not set(made.keep) & set(made.delete)
+    judged = sorted(good & live, key=lambda ref: (ref.step, ref.generation))
+    needed = set(judged[-max(2, keep_last) :])
+    needed |= set([ref for ref in judged if ref.step <= head - 100][-1:] or judged[:1])
+    if live:
+        needed.add(max(live, key=lambda ref: (ref.step, ref.generation)))
+    assert needed <= set(made.keep)
+
+
+@given(REFS, st.data())
+def test_a_second_look_deletes_nothing_more(commits: list[CheckpointRef], data: st.DataObject) -> None:
+    good = data.draw(st.sets(st.sampled_from(commits)))
+    live = data.draw(st.sets(st.sampled_from(commits)))
+    head = data.draw(st.integers(0, 500))
+    first = plan(commits, good=good, live=live, head=head)
+    if first.keep:
+        again = plan(list(first.keep), good=good, live=live, head=head)
+        assert again == RetentionPlan(first.keep, ())
+
+
+@given(st.integers(1, 20), st.integers(1, 4), st.integers(2, 80))
+def test_a_run_that_goes_on_always_has_one_far_enough_back(every: int, keep_last: int, saves: int) -> None:
+    held: list[CheckpointRef] = []
+    for number in range(1, saves):
+        head = number * every
+        held.append(CheckpointRef(1, head))
+        good = [ref for ref in held if ref.step <= head - 20]
+        held = list(plan(held, good=good, head=head, keep_last=keep_last).keep)
+        if head >= 100 + 20 + every:
+            assert any(ref.step <= head - 100 for ref in held)
+        assert len(held) <= 3 + keep_last + 20 // every + 1

@@ -1,0 +1,57 @@
+"""The format record is written once, and keeps older software away from newer runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from stormsail.platform.checkpoint.keys import FORMAT_KEY
+from stormsail.platform.checkpoint.manifest import FORMAT, FormatRecord
+from stormsail.platform.checkpoint.records import Record, seal
+from stormsail.platform.checkpoint.runformat import check_format, ensure_format
+from stormsail.platform.errors import CheckpointError
+from stormsail.platform.storage.memory import MemoryStore
+
+
+class NewerRecord(Record):
+    format: int
+    chunk_elements: int
+    codecs: dict[str, int]
+    novelty: str
+
+
+def test_it_is_written_once() -> None:
+    store = MemoryStore()
+    ensure_format(store)
+    first = store.get_with_info(FORMAT_KEY)
+    ensure_format(store)
+    assert store.get_with_info(FORMAT_KEY) == first
+    check_format(store)
+
+
+def test_a_newer_format_is_refused_even_with_unknown_keys() -> None:
+    store = MemoryStore()
+    store.put(FORMAT_KEY, seal(NewerRecord(format=FORMAT + 1, chunk_elements=1 << 20, codecs={}, novelty="yes")))
+    for use in (ensure_format, check_format):
+        with pytest.raises(CheckpointError, match=f"format {FORMAT + 1}") as caught:
+            use(store)
+        assert "newer" in caught.value.todo
+
+
+def test_another_grid_is_refused() -> None:
+    store = MemoryStore()
+    store.put(FORMAT_KEY, seal(FormatRecord(format=FORMAT, chunk_elements=1 << 19, codecs={})))
+    with pytest.raises(CheckpointError, match="524288"):
+        check_format(store)
+
+
+def test_a_damaged_record_is_refused() -> None:
+    store = MemoryStore()
+    ensure_format(store)
+    store.put(FORMAT_KEY, store.get(FORMAT_KEY)[:-2])
+    with pytest.raises(CheckpointError, match="damaged"):
+        ensure_format(store)
+
+
+def test_a_place_without_one_holds_no_checkpoints() -> None:
+    with pytest.raises(CheckpointError, match="no checkpoints"):
+        check_format(MemoryStore())

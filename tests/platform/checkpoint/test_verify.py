@@ -1,0 +1,113 @@
+"""Verification names every damaged object of a checkpoint, and only those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stormsail.platform.checkpoint.keys import commit_key, manifest_key, owner_of, part_key
+from stormsail.platform.checkpoint.reader import Problem, first_sound, list_commits, verify
+from stormsail.platform.errors import StorageUnavailableError
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from tests.platform.checkpoint.conftest import Kit
+
+OLD, REF = CheckpointRef(1, 5), CheckpointRef(1, 10)
+
+
+@pytest.fixture
+def store(kit: Kit) -> MemoryStore:
+    store = kit.store()
+    kit.save(store, kit.state(5), OLD)
+    kit.save(store, kit.state(10), REF)
+    return store
+
+
+def packs(store: MemoryStore) -> list[str]:
+    return [info.key for info in store.list("packs/") if owner_of(info.key) == REF]
+
+
+def test_a_whole_checkpoint_has_no_problem(store: MemoryStore) -> None:
+    assert verify(store, REF) == verify(store, REF, deep=False) == []
+    assert all(verify(store, commit) == [] for commit in list_commits(store))
+
+
+def test_every_flipped_bit_of_every_object_is_found_and_named(store: MemoryStore) -> None:
+    """A few positions of each object in turn, first and last byte among them; each named as the one that is bad."""
+    tried = 0
+    for info in list(store.list()):
+        if owner_of(info.key) != REF:
+            continue
+        body = store.get(info.key)
+        for place in {0, len(body) - 1, *range(0, len(body), max(1, len(body) // 40))}:
+            store.put(info.key, body[:place] + bytes([body[place] ^ (1 << (tried % 8))]) + body[place + 1 :])
+            assert {problem.key for problem in verify(store, REF)} == {info.key}
+            tried += 1
+        store.put(info.key, body)
+    assert tried > 300
+    assert verify(store, REF) == []
+
+
+def test_every_truncation_of_an_object_is_found_and_named(store: MemoryStore) -> None:
+    for info in list(store.list()):
+        if owner_of(info.key) != REF:
+            continue
+        body = store.get(info.key)
+        for length in {0, 1, len(body) // 2, len(body) - 1}:
+            store.put(info.key, body[:length])
+            assert {problem.key for problem in verify(store, REF)} == {info.key}
+        store.put(info.key, body)
+
+
+def test_all_damaged_objects_are_named_at_once(store: MemoryStore) -> None:
+    first, second, *_ = packs(store)
+    store.delete(first)
+    store.put(second, bytes(len(store.get(second))))
+    store.delete(part_key(REF, 0))
+    store.put(part_key(REF, 1), b"nothing")
+    found = {(problem.key, problem.kind) for problem in verify(store, REF)}
+    assert found == {
+        (first, "missing"),
+        (second, "damaged"),
+        (part_key(REF, 0), "missing"),
+        (part_key(REF, 1), "damaged"),
+    }
+
+
+def test_the_shallow_form_sees_sizes_and_names_only(store: MemoryStore) -> None:
+    first, second, *_ = packs(store)
+    store.put(first, bytes(len(store.get(first))))
+    assert verify(store, REF, deep=False) == []
+    store.put(second, store.get(second)[:-1])
+    assert [problem.key for problem in verify(store, REF, deep=False)] == [second]
+
+
+def test_a_part_of_another_checkpoint_is_found(store: MemoryStore) -> None:
+    store.put(part_key(REF, 0), store.get(part_key(OLD, 0)))
+    assert [problem.key for problem in verify(store, REF)] == [part_key(REF, 0)]
+
+
+@pytest.mark.parametrize("key", [commit_key(REF), manifest_key(REF)])
+def test_a_missing_record_is_called_missing(store: MemoryStore, key: str) -> None:
+    store.delete(key)
+    assert [(problem.key, problem.kind) for problem in verify(store, REF)] == [(key, "missing")]
+
+
+def test_the_first_sound_one_is_taken_and_the_others_are_reported(store: MemoryStore) -> None:
+    store.delete(packs(store)[0])
+    seen: list[tuple[CheckpointRef, list[Problem]]] = []
+    assert first_sound(store, [REF, OLD], on_problem=lambda ref, found: seen.append((ref, found))) == OLD
+    assert [ref for ref, _ in seen] == [REF]
+    assert first_sound(store, [REF], on_problem=lambda ref, found: None) is None
+
+
+def test_a_store_that_fails_is_no_damage(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(key: str) -> None:
+        raise StorageUnavailableError("503", where=key)
+
+    monkeypatch.setattr(store, "head", fail)
+    with pytest.raises(StorageUnavailableError):
+        verify(store, REF)

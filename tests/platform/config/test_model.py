@@ -1,0 +1,114 @@
+"""The tree is strict: what a section does not know or cannot mean is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from stormsail.platform.config.builtin_args import KINDS, builtins_of
+from stormsail.platform.config.model import (
+    Bf16OverflowFault,
+    DetectSection,
+    DrillSection,
+    KillFault,
+    LrInstabilityFault,
+    NonfiniteFault,
+    RaiseFault,
+    RunConfig,
+    ScheduleSection,
+    Section,
+    StorageSection,
+    TrainSection,
+)
+
+FAULTS = (KillFault, LrInstabilityFault, Bf16OverflowFault, NonfiniteFault, RaiseFault)
+
+
+def run(**sections: object) -> RunConfig:
+    return RunConfig.model_validate({"name": "x", "train": {"steps": 100}, **sections})
+
+
+def every_model() -> Iterator[type[BaseModel]]:
+    yield RunConfig
+    yield from FAULTS
+    for info in RunConfig.model_fields.values():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            yield info.annotation
+    for kind in KINDS:
+        yield from builtins_of(kind).values()
+
+
+@pytest.mark.parametrize("model", list(every_model()), ids=lambda model: model.__name__)
+def test_every_key_is_described(model: type[BaseModel]) -> None:
+    bare = [
+        key
+        for key, info in model.model_fields.items()
+        if not info.description
+        and key != "kind"
+        and not (isinstance(info.annotation, type) and issubclass(info.annotation, Section))
+    ]
+    assert not bare
+    assert model.__doc__
+
+
+def test_a_section_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        run().train.steps = 3  # type: ignore[misc]  # that is the point
+
+
+@pytest.mark.parametrize("value", [True, "8", float("nan"), float("inf"), 8.5, None, 0, -1])
+def test_a_count_takes_whole_numbers_only(value: object) -> None:
+    with pytest.raises(ValidationError):
+        TrainSection.model_validate({"steps": value})
+
+
+@pytest.mark.parametrize("value", [True, "1", float("nan"), float("inf"), 0.0, -1.0])
+def test_a_limit_takes_positive_finite_numbers_only(value: object) -> None:
+    with pytest.raises(ValidationError):
+        TrainSection.model_validate({"steps": 1, "clip_norm": value})
+
+
+def test_a_whole_float_counts() -> None:
+    assert TrainSection.model_validate({"steps": 1e6}).steps == 1_000_000
+
+
+@pytest.mark.parametrize("url", ["embedded", "s3://bucket", "s3://bucket/a/b", "file:///tmp/x y"])
+def test_known_stores_are_taken_also_as_plain_text(url: str) -> None:
+    assert StorageSection.model_validate(url).url == url
+
+
+@pytest.mark.parametrize("url", ["", "/tmp/x", "http://x", "s3://", "file://x", "embedded/", "s3:///x"])
+def test_other_stores_are_refused(url: str) -> None:
+    with pytest.raises(ValidationError):
+        StorageSection(url=url)
+
+
+@pytest.mark.parametrize("name", ["", "Run", "-a", "a b", "a/b", "..", "a" * 64])
+def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        RunConfig(name=name, train=TrainSection(steps=100))
+
+
+def test_a_fault_is_chosen_by_its_kind() -> None:
+    (fault,) = run(drill={"faults": [{"kind": "lr_instability", "step": 3}]}).drill.faults
+    assert fault == LrInstabilityFault(kind="lr_instability", step=3)
+
+
+def test_all_contradictions_are_told_one_a_line() -> None:
+    with pytest.raises(ValidationError) as caught:
+        RunConfig(
+            name="x",
+            train=TrainSection(steps=10),
+            schedule=ScheduleSection(warmup_steps=10),
+            detect=DetectSection(persist_of=(4, 3)),
+            drill=DrillSection(faults=(KillFault(kind="kill", step=1, rank=2),), twin_step=11),
+        )
+    lines = str(caught.value.errors()[0]["ctx"]["error"]).splitlines()
+    assert [line.split()[0].rstrip(":") for line in lines] == [
+        "schedule.warmup_steps",
+        "detect.persist_of",
+        "drill.twin_step",
+        "drill.faults.0.rank",
+    ]

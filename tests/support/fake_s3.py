@@ -1,0 +1,145 @@
+"""A small S3-like server whose faults are chosen by the test; it checks no signatures.
+
+It stands for servers that cannot be had for a test: one that ignores conditions, is busy, has a full disk,
+refuses checksum headers, or no longer takes temporary credentials.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import Message
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+@dataclass(frozen=True)
+class Refusal:
+    status: int
+    code: str
+    message: str = "as the test wants it"
+
+
+Rule = Callable[[str, str, Message], Refusal | None]
+
+
+def _no_faults(_method: str, _path: str, _headers: Message) -> Refusal | None:
+    return None
+
+
+class FakeS3(ThreadingHTTPServer):
+    """Objects in memory; `rule` may refuse any request, `conditions` says whether conditional puts are honoured."""
+
+    daemon_threads = True
+
+    def __init__(self, *, conditions: bool = True, rule: Rule = _no_faults) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.conditions = conditions
+        self.rule = rule
+        self.objects: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.lock = threading.Lock()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FakeS3
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._refused():
+            return
+        with self.server.lock:
+            held = self.server.objects.get(self._key)
+            if self.server.conditions and not self._condition_holds(held):
+                self._refuse(Refusal(412, "PreconditionFailed"))
+                return
+            self.server.objects[self._key] = body
+        self._answer(200, headers={"ETag": _etag(body)})
+
+    def do_GET(self) -> None:
+        if self._refused():
+            return
+        query = parse_qs(urlsplit(self.path).query)
+        if "list-type" in query:
+            self._answer(200, self._listing(query.get("prefix", [""])[0]))
+            return
+        self._send_object()
+
+    def do_HEAD(self) -> None:
+        if not self._refused():
+            self._send_object()
+
+    def do_DELETE(self) -> None:
+        if self._refused():
+            return
+        with self.server.lock:
+            self.server.objects.pop(self._key, None)
+        self._answer(204)
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing."""
+
+    @property
+    def _key(self) -> str:
+        return unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
+
+    def _condition_holds(self, held: bytes | None) -> bool:
+        if self.headers.get("If-None-Match") == "*":
+            return held is None
+        wanted = self.headers.get("If-Match")
+        return wanted is None or (held is not None and wanted == _etag(held))
+
+    def _refused(self) -> bool:
+        self.server.requests.append((self.command, self.path))
+        refusal = self.server.rule(self.command, self.path, self.headers)
+        if refusal is not None:
+            self._refuse(refusal)
+        return refusal is not None
+
+    def _refuse(self, refusal: Refusal) -> None:
+        xml = f"<Error><Code>{refusal.code}</Code><Message>{refusal.message}</Message></Error>"
+        self._answer(refusal.status, xml.encode())
+
+    def _send_object(self) -> None:
+        with self.server.lock:
+            body = self.server.objects.get(self._key)
+        if body is None:
+            self._refuse(Refusal(404, "NoSuchKey"))
+        else:
+            self._answer(200, body, headers={"ETag": _etag(body), "Last-Modified": formatdate(usegmt=True)})
+
+    def _listing(self, prefix: str) -> bytes:
+        with self.server.lock:
+            held = sorted((key, body) for key, body in self.server.objects.items() if key.startswith(prefix))
+        rows = "".join(
+            f"<Contents><Key>{key}</Key><Size>{len(body)}</Size><ETag>{_etag(body)}</ETag>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            for key, body in held
+        )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>".encode()
+
+    def _answer(self, status: int, body: bytes = b"", *, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'

@@ -1,0 +1,86 @@
+"""The line from a worker to its supervisor."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from stormsail.platform.messages import HeartbeatReply, Phase, StepRow
+from stormsail.workers.heartbeat import HeartbeatThread
+
+
+def row(step):
+    return StepRow(1, step, step + 1, 2.0, 0.5, 0.5, 1e-3, 1.0, 100, 0.1, 0.0, "bf16", "applied")
+
+
+class Ear:
+    """Hears heartbeats; can be away for a while."""
+
+    def __init__(self):
+        self.beats = []
+        self.away = False
+        self.reply = HeartbeatReply()
+        self.heard = threading.Event()
+
+    def __call__(self, beat):
+        if self.away:
+            raise ConnectionError("away")
+        self.beats.append(beat)
+        self.heard.set()
+        return self.reply
+
+
+@pytest.fixture
+def ear():
+    return Ear()
+
+
+@pytest.fixture
+def line(ear):
+    thread = HeartbeatThread(ear, attempt=3, rank=1, interval_s=0.01)
+    yield thread
+    thread.close()
+
+
+def test_rows_and_lines_arrive_once_and_in_order(ear, line):
+    for step in range(20):
+        line.row(row(step))
+        line.line("spike.watch", step=step)
+    line.close()
+    assert [r.step for beat in ear.beats for r in beat.rows] == list(range(20))
+    assert [number for beat in ear.beats for number, _, _ in beat.lines] == list(range(1, 21))
+
+
+def test_nothing_is_lost_while_the_supervisor_is_away(ear, line):
+    ear.away = True
+    line.row(row(1))
+    line.flush()
+    line.row(row(2))
+    ear.away = False
+    line.flush()
+    assert [r.step for beat in ear.beats for r in beat.rows] == [1, 2]
+
+
+def test_where_the_rank_is_goes_with_every_beat(ear, line):
+    line.at(Phase.STEP, 41, generation=7, rank=0)
+    line.flush()
+    beat = ear.beats[-1]
+    assert (beat.attempt, beat.generation, beat.rank, beat.phase, beat.step) == (3, 7, 0, Phase.STEP, 41)
+
+
+def test_a_request_to_stop_is_kept_once_it_was_heard(ear, line):
+    ear.reply = HeartbeatReply(stop_requested="by hand")
+    line.flush()
+    ear.reply = HeartbeatReply()
+    line.flush()
+    assert line.stop_requested == "by hand"
+
+
+def test_an_order_to_leave_ends_the_process(ear, line, monkeypatch):
+    left = []
+    monkeypatch.setattr("os._exit", left.append)
+    ear.reply = HeartbeatReply(abort="attempt 2 is over")
+    line.flush()
+    ear.reply = HeartbeatReply()  # before the real exit comes back
+    assert left
+    assert set(left) == {75}
