@@ -7,14 +7,13 @@ one and must stop. While the store is away, events wait in the file and follow l
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import structlog
 
 from stormsail.platform.errors import (
     FencedError,
@@ -33,7 +32,7 @@ __all__ = ["PREFIX", "Event", "Journal"]
 _READERS = 8
 _HOLD_OFF_S = 10.0  # after a failure, appends do not bother a store that is away for this long
 _RETRY_S = 0.5
-_log = structlog.get_logger("stormsail.journal")
+_log = logging.getLogger("stormsail.journal")
 
 
 class Journal:
@@ -174,7 +173,7 @@ class Journal:
         except FencedError:
             raise
         except StorageError as error:
-            _log.warning("journal.flush_incomplete", pending=self.pending, why=error.what)
+            _log.warning("journal.flush_incomplete pending=%d why=%r", self.pending, error.what)
         return self.pending
 
     def _send_until(self, number: int, deadline_s: float) -> None:
@@ -208,11 +207,12 @@ class Journal:
         while self.pending and self._sending.acquire(timeout=wait_s):
             try:
                 self._drain()
+                self._no_try_before_s = self._clock()
             except FencedError:
                 raise
             except StorageError as error:
                 self._no_try_before_s = self._clock() + _HOLD_OFF_S
-                _log.warning("journal.unsent", pending=self.pending, file=str(self._file.path), why=error.what)
+                _log.warning("journal.unsent pending=%d file=%s why=%r", self.pending, self._file.path, error.what)
                 return error
             finally:
                 self._sending.release()
@@ -281,7 +281,7 @@ def _reconcile(stored: list[Entry], file: JournalFile, writer: str) -> tuple[Ent
             continue
         if entry.writer != writer:
             kept = file.set_aside(entry.writer)
-            _log.warning("journal.set_aside", file=str(kept), writer=entry.writer, first_lost=number)
+            _log.warning("journal.set_aside file=%s writer=%s first_lost=%d", kept, entry.writer, number)
             return ()
         if held is not None:
             raise _fenced(held, str(file.path))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
-
-import structlog
 
 from stormsail.platform.errors import StorageError
 from stormsail.platform.journal_events import Entry, read_entry
 from stormsail.platform.storage.local_files import make_folder, sync_folder, told_clearly
 
-_log = structlog.get_logger("stormsail.journal")
+_log = logging.getLogger("stormsail.journal")
 
 
 class JournalFile:
@@ -70,7 +69,7 @@ class JournalFile:
             _, size_bytes = self._scan()
             torn_bytes = os.fstat(handle).st_size - size_bytes
             if torn_bytes:  # it would spoil the next line
-                _log.warning("journal.torn_line", file=str(self.path), bytes=torn_bytes)
+                _log.warning("journal.torn_line file=%s bytes=%d", self.path, torn_bytes)
                 os.ftruncate(handle, size_bytes)
             os.fsync(handle)
         finally:

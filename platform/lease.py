@@ -20,6 +20,7 @@ from typing import TypeGuard
 from stormsail.platform import exact_json
 from stormsail.platform.errors import (
     FencedError,
+    InternalError,
     ObjectMissingError,
     PreconditionFailedError,
     RunExistsError,
@@ -145,6 +146,8 @@ class RunLease:
             FencedError: The lease is somebody else's now: stop writing at once.
             StorageUnavailableError: The store cannot be reached; call again. It is lost only when another takes it.
         """
+        if self._record.released:
+            raise InternalError("A lease that was given back cannot be renewed", where=f"{self._store.url}/{KEY}")
         kept = self._record.generation if generation is None else generation
         self._replace(replace(self._record, renewed_s=max(now, self._record.renewed_s), generation=kept))
 

@@ -6,13 +6,12 @@ stops anybody: rows wait in a bounded buffer, and those that find no room are co
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import structlog
 
 from stormsail.platform import exact_json
 from stormsail.platform.errors import PreconditionFailedError, StorageError
@@ -25,7 +24,7 @@ _DIGITS = 8
 _KEY = re.compile(rf"{PREFIX}(\d{{{_DIGITS}}})\.jsonl")
 _ROWS_PER_OBJECT = 10_000
 _TRIES = 100
-_log = structlog.get_logger("stormsail.series")
+_log = logging.getLogger("stormsail.series")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class SeriesWriter:
             self._dropped += excess
             dropped = self._dropped
         if excess:
-            _log.warning("series.dropped", rows=excess, dropped=dropped, capacity=self._capacity)
+            _log.warning("series.dropped rows=%d dropped=%d capacity=%d", excess, dropped, self._capacity)
 
     def flush(self) -> int:
         """Write what waits; returns how many rows still do because the store is away (0: none)."""
@@ -88,7 +87,7 @@ class SeriesWriter:
                     with self._state:
                         self._batch = None
             except StorageError as error:
-                _log.warning("series.unsent", pending=self.pending, dropped=self.dropped, why=error.what)
+                _log.warning("series.unsent pending=%d dropped=%d why=%r", self.pending, self.dropped, error.what)
         return self.pending
 
     def _next_batch(self) -> _Batch | None:

@@ -211,31 +211,37 @@ def main() -> int:
 def _mirror_until(
     mirror: Mirror, ended: threading.Event, every_s: float, away_errors: tuple[type[BaseException], ...]
 ) -> int:
-    opened, away, limit, pause = False, False, math.inf, threading.Event()
-    while True:
-        last = ended.is_set()
-        limit = min(limit, time.monotonic() + _LAST_WORDS_S) if last else limit
+    """Copy every now and then until told to end; 0 if everything was sent."""
+    opened, away = False, False
+    while not ended.wait(0.0 if not opened and not away else every_s):
         try:
             if not opened:
                 mirror.open()
                 opened = True
             mirror.copy()
-            if last:
-                mirror.finish()
-                return 0
-            if away:
-                _say("tracking.back")
-            away = False
         except away_errors as error:
             if not away:
                 _say("tracking.away", error=str(error).splitlines()[0][:300])
             away = True
-            if last and time.monotonic() > limit:
-                return 1
-        if last:
+        else:
+            if away:
+                _say("tracking.back")
+            away = False
+    return _last_words(mirror, away_errors)
+
+
+def _last_words(mirror: Mirror, away_errors: tuple[type[BaseException], ...]) -> int:
+    limit, pause = time.monotonic() + _LAST_WORDS_S, threading.Event()
+    while time.monotonic() < limit:
+        try:
+            mirror.open()
+            mirror.copy()
+            mirror.finish()
+        except away_errors:
             pause.wait(0.5)
         else:
-            ended.wait(every_s)
+            return 0
+    return 1
 
 
 def _say(kind: str, **data: str) -> None:

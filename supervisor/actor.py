@@ -26,8 +26,10 @@ from stormsail.platform.messages import (
     WorkerFailure,
 )
 from stormsail.supervisor import nodes
-from stormsail.supervisor.attempt import AttemptResult, run_attempt
-from stormsail.supervisor.run import RunSpec, RunSupervisor, Snapshot
+from stormsail.supervisor.attempt import run_attempt
+from stormsail.supervisor.attempt_result import AttemptResult
+from stormsail.supervisor.ledger import Snapshot
+from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
 from stormsail.workers import quiet
 from stormsail.workers.entry import NAMESPACE, Assignment
 
@@ -51,8 +53,7 @@ class SupervisorActor:
             spec,
             owner=f"{socket.gethostname()} pid {os.getpid()}",
             host=ray.util.get_node_ip_address(),
-            run_attempt=self._attempt,
-            prepare=self._prepare,
+            hands=ClusterHands(prepare=self._prepare, wait_for_room=self._wait_for_room, run_attempt=self._attempt),
         )
         self._gone = threading.Event()
         threading.Thread(target=self._live, name="stormsail-run", daemon=True).start()
@@ -63,15 +64,17 @@ class SupervisorActor:
             self._run.drive()
         except BaseException as error:  # noqa: BLE001 - the last line of defence: followers must hear of it
             traceback.print_exception(error)
-            self._run.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
-            self._run.over.set()
+            self._run.ledger.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
+            self._run.ledger.over.set()
         self._gone.wait(LINGER_S)
         me = ray.get_actor(self._spec.actor, namespace=NAMESPACE)
         ray.kill(me, no_restart=True)
 
-    def _prepare(self, config: RunConfig, tell: Any) -> None:
+    def _prepare(self, tell: Any) -> None:
         nodes.prepare_nodes(version=self._spec.version, deadline_s=_EXTENSIONS_DEADLINE_S, tell=tell)
-        nodes.wait_for_resources(config, use_gpu=nodes.wants_gpu(config), tell=tell)
+
+    def _wait_for_room(self, config: RunConfig, tell: Any, cancelled: Any) -> None:
+        nodes.wait_for_resources(config, use_gpu=nodes.wants_gpu(config), tell=tell, cancelled=cancelled)
 
     def _attempt(self, config: RunConfig, attempt: int) -> AttemptResult:
         spec = self._spec
@@ -88,48 +91,48 @@ class SupervisorActor:
     # Workers: some calls wait, heartbeats must always get through, so each kind has threads of its own.
 
     def join(self, request: JoinRequest) -> None:
-        """See `RunSupervisor.join`."""
-        self._run.join(request)
+        """See `Hearing.join`."""
+        self._run.hearing.join(request)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def placement(self, attempt: int, worker_rank: int) -> Placement | None:
-        """See `RunSupervisor.placement`."""
-        return self._run.placement(attempt, worker_rank)
+        """See `Hearing.placement`."""
+        return self._run.hearing.placement(attempt, worker_rank)
 
     @ray.method(concurrency_group="beat")  # type: ignore[untyped-decorator]
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """See `RunSupervisor.heartbeat`."""
-        return self._run.heartbeat(beat)
+        """See `Hearing.heartbeat`."""
+        return self._run.hearing.heartbeat(beat)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def incident(self, incident: Incident) -> Directive:
-        """See `RunSupervisor.incident`."""
-        return self._run.incident(incident)
+        """See `Hearing.incident`."""
+        return self._run.hearing.incident(incident)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
-    def restore_failed(self, generation: int, ref: CheckpointRef, problem: str) -> Directive:
-        """See `RunSupervisor.restore_failed`."""
-        return self._run.restore_failed(generation, ref, problem)
+    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
+        """See `Hearing.restore_failed`."""
+        return self._run.hearing.restore_failed(ref, problem)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
-        """See `RunSupervisor.part_written`."""
-        self._run.part_written(part, meta, took_s)
+        """See `Hearing.part_written`."""
+        self._run.hearing.part_written(part, meta, took_s)
 
     def drill_fired(self, index: int, kind: str, step: int, rank: int) -> None:
-        """See `RunSupervisor.drill_fired`."""
-        self._run.drill_fired(index, kind, step, rank)
+        """See `Hearing.drill_fired`."""
+        self._run.hearing.drill_fired(index, kind, step, rank)
 
     def worker_failed(self, failure: WorkerFailure) -> None:
-        """See `RunSupervisor.worker_failed`."""
-        self._run.worker_failed(failure)
+        """See `Hearing.worker_failed`."""
+        self._run.hearing.worker_failed(failure)
 
     # People.
 
     @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
     def look(self, cursor: tuple[int, int]) -> Snapshot:
-        """See `RunSupervisor.look`."""
-        return self._run.look(cursor)
+        """See `Ledger.look`."""
+        return self._run.ledger.look(cursor)
 
     @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
     def request_stop(self, reason: str) -> None:

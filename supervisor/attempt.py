@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ray.train.torch import TorchConfig
 
 from stormsail.platform.config.model import RunConfig
+from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.workers.entry import Assignment, worker_main
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptResult:
-    """How an attempt ended, as Ray tells it.
-
-    Attributes:
-        ok: All workers returned.
-        errors: What each failed worker raised or how it died, by worker index; -1 for the group as a whole.
-        died: Worker indexes whose process died without a word of its own.
-    """
-
-    ok: bool
-    errors: dict[int, str]
-    died: tuple[int, ...] = ()
 
 
 def torch_config(backend: str) -> TorchConfig:
@@ -32,7 +17,7 @@ def torch_config(backend: str) -> TorchConfig:
     from ray.train.torch import TorchConfig
     from ray.train.torch.config import _TorchBackend
 
-    class WorldBackend(_TorchBackend):
+    class WorldBackend(_TorchBackend):  # type: ignore[misc]  # Ray has no types
         """Ray brings the processes; the world is formed elsewhere."""
 
         def on_start(self, worker_group: Any, backend_config: Any) -> None:
@@ -44,7 +29,7 @@ def torch_config(backend: str) -> TorchConfig:
         def on_training_start(self, worker_group: Any, backend_config: Any) -> None:
             """Nothing of Ray's own to set up."""
 
-    class WorldConfig(TorchConfig):
+    class WorldConfig(TorchConfig):  # type: ignore[misc]  # Ray has no types
         """`TorchConfig` with that backend."""
 
         @property
@@ -96,7 +81,7 @@ def _failed_workers(error: Any) -> AttemptResult:
     from ray.exceptions import RayActorError
 
     # A lost process arrives wrapped: the health check failed, because the actor died.
-    failures = {
+    failures: dict[int, Any] = {
         rank: getattr(cause, "health_check_failure", cause) for rank, cause in dict(error.worker_failures).items()
     }
     died = tuple(sorted(rank for rank, cause in failures.items() if isinstance(cause, RayActorError)))

@@ -129,13 +129,13 @@ class Committer:
                 late = [ref for ref, save in self._saves.items() if not save.complete and self._is_late(save)]
                 for ref in late:
                     del self._saves[ref]
-                ref = self._ready()
-                save = self._saves.pop(ref) if ref is not None else None
+                ready = self._ready()
+                save = self._saves.pop(ready) if ready is not None else None
                 self._busy = save is not None
-            for missed in late:
-                self._on_missed(missed.generation, missed.step, f"not all ranks wrote within {self._deadline_s:.0f} s")
-            if ref is not None and save is not None:
-                self._publish(ref, save)
+            for ref in late:
+                self._on_missed(ref.generation, ref.step, f"not all ranks wrote within {self._deadline_s:.0f} s")
+            if ready is not None and save is not None:
+                self._publish(ready, save)
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from stormsail.platform.errors import ConfigError, InternalError, UserCodeError
 from stormsail.platform.messages import FaultKind, WorkerFailure
-from stormsail.supervisor.attempt import AttemptResult
+from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.ladder import Fault
 
 # What a worker's own code raises comes again, unlike the loss of a process, a peer or the store.
@@ -54,7 +54,9 @@ class Described:
         )
 
 
-def describe(result: AttemptResult, failures: Sequence[WorkerFailure], *, step: int, now_s: float) -> Described:
+def describe(
+    result: AttemptResult, failures: Sequence[WorkerFailure], *, step: int, now_s: float, hang: str = ""
+) -> Described:
     """Find the first cause.
 
     Args:
@@ -62,7 +64,10 @@ def describe(result: AttemptResult, failures: Sequence[WorkerFailure], *, step: 
         failures: What workers said before they died, in any order.
         step: Step that the run had reached.
         now_s: Time of noticing.
+        hang: Why the supervisor itself ended the attempt, or "".
     """
+    if hang:
+        return Described(FaultKind.HANG, -1, step, hang, "", 1, now_s)
     for origin in ("user", "ours"):
         found = sorted((f for f in failures if f.origin == origin), key=lambda f: f.time_s)
         if found:

@@ -13,7 +13,8 @@ from stormsail.platform.console import emit, styled
 from stormsail.platform.errors import StormsailError
 from stormsail.platform.messages import StepRow
 from stormsail.supervisor import telling
-from stormsail.supervisor.run import Snapshot
+from stormsail.supervisor.ledger import Snapshot
+from stormsail.supervisor.phases import RunPhase
 
 _LOOK_EVERY_S = 0.5
 _AWAY_LIMIT_S = 90.0
@@ -67,7 +68,7 @@ class Screen:
                 emit(f"{telling.clock(row.time_s)} {self._label}{self._describe(row)}")
         if self._terminal and not snapshot.over:
             last = self._describe(self._recent[-1]) if self._recent else ""
-            busy = f"[{snapshot.phase}] " if snapshot.phase != "running" else ""
+            busy = f"[{snapshot.phase}] " if snapshot.phase is not RunPhase.RUNNING else ""
             self._rewrite(f"{self._label}{busy}{last}")
 
     def close(self) -> None:

@@ -52,12 +52,10 @@ class Launched:
     Attributes:
         actor: Handle of the supervisor actor.
         place: Where the run lives.
-        config: The configuration in force, which may be the stored one with what may change.
     """
 
     actor: Any
     place: RunPlace
-    config: RunConfig
 
 
 def actor_name(place: RunPlace) -> str:
@@ -159,10 +157,11 @@ def launch(
     probe_store(store)
     ray_address = connect(config, home, notify)
     place, stored = _resolve(root, config, options)
-    in_force = _config_in_force(stored, config) if stored is not None else config
-    places.remember(home, config.name, in_force.storage, ray_address)
-    spec = _spec(in_force, place, home, config_folder, options, stop_step)
-    return Launched(_create(spec, place), place, in_force)
+    changes = _allowed_changes(stored, config) if stored is not None else ()
+    places.remember(home, config.name, config.storage, ray_address)
+    spec = _spec(config, place, home, config_folder, options)
+    spec = replace(spec, changes=changes, stop_step=stop_step)
+    return Launched(_create(spec, place), place)
 
 
 def _check_resumable(store: Any, root: StoreAddress, name: str, options: LaunchOptions) -> None:
@@ -256,17 +255,17 @@ def _extends(record: Record, config: RunConfig) -> bool:
     return config.train.steps > parse_dump(record.config).train.steps
 
 
-def _config_in_force(record: Record, asked: RunConfig) -> RunConfig:
-    """The stored configuration rules; what may change is taken from the new one."""
-    stored = parse_dump(record.config)
-    change = compare_configs(stored, asked)
+def _allowed_changes(record: Record, asked: RunConfig) -> tuple[str, ...]:
+    """What changes against the stored configuration, in words; what may not change is an error."""
+    change = compare_configs(parse_dump(record.config), asked)
     if change.refused:
         listed = "; ".join(f"{item.key}: {item.old!r} -> {item.new!r}" for item in change.refused)
         raise ConfigError(
             f"run {asked.name!r} goes on with the configuration that it was started with, but these differ: {listed}",
             todo="put them back, or begin another run: `--set name=...`, or `--fresh`",
         )
-    return asked
+    exact = [f"{item.key}: {item.old} -> {item.new}" for item in change.allowed]
+    return (*exact, *(f"{item.key}: {item.old} -> {item.new} (no longer bit for bit)" for item in change.inexact))
 
 
 def _spec(
@@ -275,7 +274,6 @@ def _spec(
     home: Home,
     config_folder: Path,
     options: LaunchOptions,
-    stop_step: int | None,
 ) -> RunSpec:
     folder = home.run(config.name) / str(place.incarnation)
     return RunSpec(
@@ -288,7 +286,6 @@ def _spec(
         import_paths=_import_paths(config_folder),
         version=version("stormsail"),
         owner_id=secrets.token_hex(8),
-        stop_step=stop_step,
         take_over=options.take_over,
     )
 

@@ -83,9 +83,9 @@ class Membership:
         return world.rank if world else worker_rank
 
     def _form(self) -> None:
-        import torch.distributed as dist
+        from torch._C._distributed_c10d import TCPStore
 
-        self._store = dist.TCPStore(
+        self._store = TCPStore(
             self.host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=self.timeout_s)
         )
         for worker_rank, rank in assign_ranks(list(self._requests.values())).items():

@@ -9,7 +9,8 @@ from typing import Any
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import ClusterError
 
-_POLL_S = 1.0
+_POLL_S = 0.25
+_GRACE_TRIES = 12  # resources of processes that have just ended come back within seconds
 _QUIET_S = 5.0  # a node that answers within this has nothing to build
 _NODE_CHECK_TIMEOUT_S = 120.0
 
@@ -19,17 +20,20 @@ def wants_gpu(config: RunConfig) -> bool:
     import ray
 
     if config.cluster.accelerator == "auto":
-        return ray.cluster_resources().get("GPU", 0) > 0
+        return bool(ray.cluster_resources().get("GPU", 0))
     return config.cluster.accelerator == "gpu"
 
 
-def wait_for_resources(config: RunConfig, *, use_gpu: bool, tell: Callable[..., object]) -> None:
+def wait_for_resources(
+    config: RunConfig, *, use_gpu: bool, tell: Callable[..., object], cancelled: Callable[[], bool]
+) -> None:
     """Wait until the cluster has room for all workers.
 
     Args:
         config: The run.
         use_gpu: Whether each worker also needs a GPU.
         tell: Records an event: what is waited for, and until when.
+        cancelled: Ends the wait early when it says so.
 
     Raises:
         ClusterError: There was no room within `cluster.wait_s`.
@@ -40,8 +44,8 @@ def wait_for_resources(config: RunConfig, *, use_gpu: bool, tell: Callable[..., 
     if use_gpu:
         wanted["GPU"] = float(config.cluster.workers)
     deadline = time.time() + config.cluster.wait_s
-    told = False
-    while True:
+    told, tries = False, 0
+    while not cancelled():
         free = ray.available_resources()
         short = {
             key: f"{need:g} wanted, {free.get(key, 0):g} free"
@@ -58,7 +62,8 @@ def wait_for_resources(config: RunConfig, *, use_gpu: bool, tell: Callable[..., 
                 where="cluster",
                 todo="add nodes, stop other jobs, or lower cluster.workers or cluster.cpus_per_worker",
             )
-        if not told:
+        tries += 1
+        if not told and tries > _GRACE_TRIES:
             tell("resources.waiting", short=_spell(short), until_s=deadline)
             told = True
         time.sleep(_POLL_S)

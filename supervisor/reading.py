@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stormsail.platform.journal_events import Event
 from stormsail.platform.journal import Journal
+from stormsail.platform.journal_events import Event
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.series import read_series
 from stormsail.supervisor import telling
@@ -81,13 +81,13 @@ def render_status(state: dict[str, Any]) -> str:
     loss = "none yet" if state["loss"] is None else f"{state['loss']:.4f}"
     lines = [
         f"{state['run']} ({state['outcome']}, last event {updated})",
-        f"  step         {state['step']} ({state['skipped']} without an update), attempt {state['attempt']}, "
-        f"generation {state['generation']}",
+        f"  step         {state['step']} ({state['skipped']} without an update)",
+        f"  attempt      {state['attempt']}, generation {state['generation']}",
         f"  loss         {loss}",
         f"  health       {tier}",
         f"  LR factor    {state['lr_factor'] if state['lr_factor'] is not None else 1.0}",
-        f"  checkpoints  newest {state['newest_checkpoint'] or 'none'}, known good "
-        f"{state['newest_good_checkpoint'] or 'none'}",
+        f"  newest       {state['newest_checkpoint'] or 'no checkpoint yet'}",
+        f"  known good   {state['newest_good_checkpoint'] or 'none yet'}",
     ]
     if state["skip"]:
         lines.append(f"  skipped data {state['skip']} (sample positions)")

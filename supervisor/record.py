@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stormsail.platform.checkpoint.lines import Generation
 from stormsail.platform.journal_events import Event
@@ -82,27 +83,32 @@ def fold(events: Iterable[Event], record: Record | None = None) -> Record:
 def apply(record: Record, event: Event) -> Record:
     """The record after one more event; kinds that change nothing are passed over."""
     if event.kind in OUTCOMES:
-        return replace(record, outcome=OUTCOMES[event.kind], exit_code=int(event.data.get("exit_code", 0)))
+        return replace(record, outcome=OUTCOMES[event.kind], exit_code=int(_data(event).get("exit_code", 0)))
     handler = _HANDLERS.get(event.kind)
     return handler(record, event) if handler else record
+
+
+def _data(event: Event) -> dict[str, Any]:
+    """The event's data, typed by what its kind promises."""
+    return event.data
 
 
 def _started(record: Record, event: Event) -> Record:
     return replace(
         record,
-        config=str(event.data["config"]),
-        stop_step=event.data.get("stop_step"),
+        config=str(_data(event)["config"]),
+        stop_step=_data(event).get("stop_step"),
         outcome="",
         exit_code=0,
     )
 
 
 def _attempt(record: Record, event: Event) -> Record:
-    return replace(record, attempt=int(event.data["attempt"]))
+    return replace(record, attempt=int(_data(event)["attempt"]))
 
 
 def _generation(record: Record, event: Event) -> Record:
-    data = event.data
+    data = _data(event)
     made = Generation(
         number=int(data["generation"]),
         parent=data["parent"],
@@ -115,7 +121,7 @@ def _generation(record: Record, event: Event) -> Record:
 
 
 def _decided(record: Record, event: Event) -> Record:
-    data = event.data
+    data = _data(event)
     return replace(
         record,
         ladder=LadderState.from_json(data["state"]),
@@ -125,11 +131,11 @@ def _decided(record: Record, event: Event) -> Record:
 
 
 def _ladder_moved(record: Record, event: Event) -> Record:
-    return replace(record, ladder=LadderState.from_json(event.data["state"]))
+    return replace(record, ladder=LadderState.from_json(_data(event)["state"]))
 
 
 def _committed(record: Record, event: Event) -> Record:
-    commit = CommittedCheckpoint(_ref(event), str(event.data["digest"]), event.time_s, bool(event.data["finite"]))
+    commit = CommittedCheckpoint(_ref(event), str(_data(event)["digest"]), event.time_s, bool(_data(event)["finite"]))
     return replace(record, commits=(*record.commits, commit))
 
 
@@ -142,7 +148,7 @@ def _corrupt(record: Record, event: Event) -> Record:
 
 
 def _deleted(record: Record, event: Event) -> Record:
-    gone = {CheckpointRef(int(g), int(s)) for g, s in event.data["refs"]}
+    gone = {CheckpointRef(int(g), int(s)) for g, s in _data(event)["refs"]}
     return replace(
         record,
         deleted=record.deleted | gone,
@@ -153,17 +159,17 @@ def _deleted(record: Record, event: Event) -> Record:
 
 def _fired(record: Record, event: Event) -> Record:
     fired = dict(record.fired)
-    index = int(event.data["index"])
+    index = int(_data(event)["index"])
     fired[index] = fired.get(index, 0) + 1
     return replace(record, fired=tuple(sorted(fired.items())))
 
 
 def _ref(event: Event) -> CheckpointRef:
-    return CheckpointRef(int(event.data["generation"]), event.step or 0)
+    return CheckpointRef(int(_data(event)["generation"]), event.step or 0)
 
 
 def _formed(record: Record, event: Event) -> Record:
-    return replace(record, data_digest=record.data_digest or str(event.data["data_digest"]))
+    return replace(record, data_digest=record.data_digest or str(_data(event)["data_digest"]))
 
 
 _HANDLERS = {

@@ -75,7 +75,7 @@ def _twin(event: Event, data: Mapping[str, Any]) -> str:
 
 _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "run.started": lambda _e, _d: "run started",
-    "run.continued": lambda _e, _d: "run continued",
+    "run.continued": lambda _e, d: "run continued" + (f"; changed: {'; '.join(d['changes'])}" if d["changes"] else ""),
     "extensions.building": lambda _e, d: f"building DeepSpeed's C++ extensions once, up to {d['limit_s']:.0f} s",
     "extensions.ready": lambda _e, _d: "extensions are ready",
     "resources.waiting": lambda _e, d: f"waiting for free resources until {clock(d['until_s'])}: {d['short']}",
@@ -106,7 +106,11 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "drill.fired": lambda e, d: f"drill: {d['kind']} at step {e.step}",
     "drill.twin": _twin,
     "stop.requested": lambda _e, d: f"stop requested: {d['reason']}",
-    "config.changed": lambda _e, d: "configuration changed: " + ", ".join(d["changes"]),
+    "checkpoint.swept": lambda _e, d: f"removed {d['objects']} objects of saves that never finished",
+    "checkpoint.retention_failed": lambda _e, d: f"old checkpoints could not be removed yet: {d['why']}",
+    "tracking.away": lambda _e, d: f"MLflow is away ({d['error']}); training goes on, rows are kept and sent later",
+    "tracking.back": lambda _e, _d: "MLflow is back",
+    "tracking.incomplete": lambda _e, _d: "MLflow did not get everything; the next start of this run sends the rest",
     "run.finished": lambda e, d: f"finished at step {e.step}, digest {d['digest']}",
     "run.stopped": lambda e, d: f"stopped at step {e.step}: {d['reason']}",
     "run.exhausted": lambda _e, d: f"needs a person: {d['reason']}",

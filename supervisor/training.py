@@ -17,8 +17,8 @@ from stormsail.platform.errors import (
     kind_of,
 )
 from stormsail.platform.home import Home
-from stormsail.platform.journal_events import Event
 from stormsail.platform.journal import Journal
+from stormsail.platform.journal_events import Event
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor import places, telling
 from stormsail.supervisor.follow import RayLooker, Screen, follow
@@ -46,7 +46,7 @@ def _to_the_end(
     label: str = "",
 ) -> RunPlace:
     started = launch(config, options, home=home, config_folder=config_folder, notify=notify, stop_step=stop_step)
-    follow_to_end(started.actor, started.place, Screen(started.config, label=label), name=config.name)
+    follow_to_end(started.actor, started.place, Screen(config, label=label), name=config.name)
     return started.place
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from stormsail.platform.home import Home
 from stormsail.platform.storage.embedded import EmbeddedServer
 from stormsail.platform.storage.store import StoreAddress
+from stormsail.workers.extension_build import build_extensions
+from stormsail.workers.extensions import extension_folder
 
 # No limit on time per example: on a busy machine it would fail tests for nothing.
 settings.register_profile("stormsail", deadline=None)
@@ -23,6 +28,18 @@ def embedded_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store
     server = EmbeddedServer(folder / "store", folder / "keys.json")
     yield server.start(60.0)
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def built_extensions() -> Path:
+    """DeepSpeed's C++ extensions, compiled once for all sessions on this machine: it takes a minute.
+
+    A test with a home of its own links `extensions` there to this folder's parent.
+    """
+    shared = os.environ.get("STORMSAIL_TEST_EXTENSIONS") or Path.home() / ".cache" / "stormsail-tests"
+    folder = extension_folder(Home(Path(shared)))
+    build_extensions(folder, deadline_s=900.0, notify=print)
+    return folder
 
 
 @pytest.fixture

@@ -127,7 +127,9 @@ class _Worker:
         placement = self._join(device, source.digest)
         joined = placement.world
         self.beat.at(Phase.JOIN, -1, generation=joined.generation, rank=joined.rank)
-        world.form(joined, local_rank=self.local_rank, device=device, timeout_s=self.config.cluster.collective_timeout_s)
+        world.form(
+            joined, local_rank=self.local_rank, device=device, timeout_s=self.config.cluster.collective_timeout_s
+        )
         store = open_store(self.assignment.store)
         snapshots = SnapshotWriter(
             store,
@@ -208,9 +210,9 @@ class _Worker:
         directive: Directive = self._call("incident", incident, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
-    def restore_failed(self, generation: int, ref: CheckpointRef, problem: str) -> Directive:
+    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """Report a checkpoint that could not be loaded and wait for another decision."""
-        directive: Directive = self._call("restore_failed", generation, ref, problem, timeout_s=_CONSULT_TIMEOUT_S)
+        directive: Directive = self._call("restore_failed", ref, problem, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
     def _call(self, method: str, *args: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:

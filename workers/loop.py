@@ -42,7 +42,7 @@ class Supervisor(Protocol):
     def incident(self, incident: Incident) -> Directive:
         """Report an incident and get the decision."""
 
-    def restore_failed(self, generation: int, ref: CheckpointRef, problem: str) -> Directive:
+    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """Report that a checkpoint could not be loaded and get another decision."""
 
 
@@ -102,7 +102,7 @@ class StepLoop:
         self.position = Position()
         self.detector = DetectorState()
         self.policy = Policy(config.detect, config.nonfinite)
-        self.verdict = Verdict(VerdictKind.HEALTHY, -1)
+        self.verdict = Verdict(VerdictKind.HEALTHY)
         self.continuity = Continuity((), exact=False)
         self.engine: ZeroEngine | None = None
         self.last_saved = -1
@@ -192,7 +192,7 @@ class StepLoop:
         self.detector, verdict = judge(self.detector, observation, self.policy)
         broken = self.continuity.check(step, seen.loss)
         if broken and verdict.kind is not VerdictKind.INCIDENT:
-            return Verdict(VerdictKind.INCIDENT, step, fault=FaultKind.RESUME_FAULT, onset=step, reason=broken)
+            return Verdict(VerdictKind.INCIDENT, fault=FaultKind.RESUME_FAULT, onset=step, reason=broken)
         return verdict
 
     def _incident(self, step: int, seen: vitals.Vitals) -> None:
@@ -202,11 +202,11 @@ class StepLoop:
         directive = None
         if self.world.rank == 0:
             self.beat.flush()  # the supervisor judges by what it has heard so far
-            directive = self.supervisor.incident(self._describe(seen))
+            directive = self.supervisor.incident(self._describe(step, seen))
         self._obey(vitals.share_object(directive, device=self.device))
 
-    def _describe(self, seen: vitals.Vitals) -> Incident:
-        incident = self.verdict.incident(self.directive.generation)
+    def _describe(self, step: int, seen: vitals.Vitals) -> Incident:
+        incident = self.verdict.incident(self.directive.generation, step)
         evidence = {
             **incident.evidence,
             "reason": self.verdict.reason,
@@ -305,7 +305,7 @@ class StepLoop:
             replacement = None
             if self.world.rank == 0:
                 assert directive.restore is not None  # noqa: S101 - only a restore can fail
-                replacement = self.supervisor.restore_failed(directive.generation, directive.restore, problem)
+                replacement = self.supervisor.restore_failed(directive.restore, problem)
             directive = vitals.share_object(replacement, device=self.device)
         raise InternalError(f"{MAX_RESTORE_TRIES} checkpoints in a row could not be loaded")
 

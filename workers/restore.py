@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
+
 from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.manifest import CheckpointMeta
 from stormsail.platform.checkpoint.reader import read_shards
@@ -47,5 +49,10 @@ def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef) -> Resto
     if not vitals.all_agree(found is not None, device=engine.device) or found is None:
         return problem
     restored, shards = found
-    engine.write_state(shards, {name: list(values) for name, values in restored.meta.optimizer.items()})
+    engine.write_state(shards, _scalars(restored.meta))
     return restored
+
+
+def _scalars(meta: CheckpointMeta) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = TypeAdapter(dict[str, list[float]]).validate_python(meta.optimizer)
+    return found

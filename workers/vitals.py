@@ -17,7 +17,6 @@ import torch.distributed as dist
 T = TypeVar("T")
 
 _FLOATS = 4
-_INTS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Vitals:
 
 
 def pack(mine: RankVitals) -> np.ndarray:
-    """One row of `_FLOATS + _INTS` int64 lanes; the float lanes hold float64 bits."""
+    """One row of int64 lanes, `_FLOATS` of them first, which hold float64 bits."""
     floats = np.array([mine.loss_sum, mine.square_norm, mine.compute_s, mine.data_s], dtype=np.float64)
     ints = np.array(
         [mine.tokens, mine.nonfinite_gradients, mine.nonfinite_state, mine.first_parameter, mine.stop, mine.step],
@@ -88,9 +87,9 @@ def pack(mine: RankVitals) -> np.ndarray:
 
 def unpack(row: np.ndarray) -> RankVitals:
     """The inverse of `pack`."""
-    floats = row[:_FLOATS].view(np.float64)
-    ints = [int(value) for value in row[_FLOATS:]]
-    return RankVitals(*(float(value) for value in floats), *ints)
+    loss_sum, square_norm, compute_s, data_s = (float(value) for value in row[:_FLOATS].view(np.float64))
+    tokens, gradients, state, first, stop, step = (int(value) for value in row[_FLOATS:])
+    return RankVitals(loss_sum, square_norm, compute_s, data_s, tokens, gradients, state, first, stop, step)
 
 
 def reduce_rows(rows: list[RankVitals], *, nominal_tokens: int) -> Vitals:

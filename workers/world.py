@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore  # where torch.distributed has them from
 
 from stormsail.platform.home import Home
 from stormsail.platform.messages import World
@@ -29,12 +30,12 @@ def form(world: World, *, local_rank: int, device: torch.device, timeout_s: floa
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.world_size), LOCAL_RANK=str(local_rank))
     load_extensions(extension_folder(Home.here()))
     limit = timedelta(seconds=timeout_s)
-    meeting = dist.TCPStore(world.store_host, world.store_port, is_master=False, timeout=limit, wait_for_workers=False)
+    meeting = TCPStore(world.store_host, world.store_port, is_master=False, timeout=limit, wait_for_workers=False)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
         backend,
         # The generation in the key space keeps a late rank of an older world out of this one.
-        store=dist.PrefixStore(f"generation-{world.generation}", meeting),
+        store=PrefixStore(f"generation-{world.generation}", meeting),
         rank=world.rank,
         world_size=world.world_size,
         timeout=limit,

@@ -21,10 +21,16 @@ class TinyGptConfig:
     max_positions: int = 256
 
 
-@dataclass
-class CausalOutput:
-    logits: Tensor
-    loss: Tensor | None = None
+class CausalOutput(dict[str, Tensor]):
+    """A dict with attributes, like Hugging Face's outputs: ZeRO finds the tensors in dicts, not in other objects."""
+
+    @property
+    def logits(self) -> Tensor:
+        return self["logits"]
+
+    @property
+    def loss(self) -> Tensor | None:
+        return self.get("loss")
 
 
 class TinyGptLayer(nn.Module):
@@ -69,9 +75,9 @@ class TinyGptForCausalLM(nn.Module):
             hidden = layer(hidden)
         logits: Tensor = self.lm_head(self.ln_f(hidden))
         if labels is None:
-            return CausalOutput(logits)
+            return CausalOutput(logits=logits)
         loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
-        return CausalOutput(logits, loss)
+        return CausalOutput(logits=logits, loss=loss)
 
     @staticmethod
     def _init_weights(module: nn.Module) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -18,13 +19,10 @@ import threading
 import time
 from pathlib import Path
 
-import structlog
-
 from stormsail.platform.errors import (
     ConfigError,
     InternalError,
     StorageDeniedError,
-    StorageError,
     StorageUnavailableError,
 )
 from stormsail.platform.storage.embedded_ports import choose_ports, socket_files
@@ -33,7 +31,7 @@ from stormsail.platform.storage.store import StoreAddress
 
 BUCKET = "stormsail"
 
-_log = structlog.get_logger("stormsail.storage")
+_log = logging.getLogger("stormsail.storage")
 _STOP_S = 10.0
 _POLL_S = 0.1
 _STARTS = 3
@@ -141,7 +139,7 @@ class EmbeddedServer:
             if self._wait_until_ready(address, deadline):
                 return address
             # It ended by itself: most likely somebody took one of the ports in between.
-            _log.warning("embedded.start_failed", status=self._process.poll(), tries_left=left, log=str(self.log_file))
+            _log.warning("embedded.start_failed status=%s tries_left=%d log=%s", self.poll(), left, self.log_file)
             if time.monotonic() > deadline:
                 break
         what = f"The embedded store was not ready within {timeout_s:g} s: {self._last_words()}"
@@ -208,8 +206,7 @@ class EmbeddedServer:
                 # Listing buckets works before storing does.
                 store.put(key, b"")
                 store.delete(key)
-            except (StorageUnavailableError, StorageDeniedError) as error:
-                last: StorageError = error
+            except (StorageUnavailableError, StorageDeniedError):
                 time.sleep(_POLL_S)
             else:
                 return True

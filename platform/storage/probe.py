@@ -6,9 +6,8 @@ both believe that they own a run, so such a store is refused.
 
 from __future__ import annotations
 
+import logging
 import secrets
-
-import structlog
 
 from stormsail.platform.errors import (
     ObjectMissingError,
@@ -25,7 +24,7 @@ _OTHER_STORE = (
     "Use a store that honours conditional puts (AWS S3, MinIO, SeaweedFS, a local or NFS folder, or `embedded`): "
     "without them two runs could overwrite each other."
 )
-_log = structlog.get_logger("stormsail.storage")
+_log = logging.getLogger("stormsail.storage")
 
 
 def probe_store(store: ObjectStore) -> None:
@@ -93,4 +92,4 @@ def _clean_up_after_failure(store: ObjectStore, key: str) -> None:
     try:
         store.delete(key)
     except StorageError as error:
-        _log.warning("storage.probe_left", key=key, where=store.url, why=error.what)
+        _log.warning("storage.probe_left where=%s/%s why=%r", store.url, key, error.what)

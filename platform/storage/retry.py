@@ -6,17 +6,16 @@ off, a store that is busy for a while), with jitter, so that many ranks do not c
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import structlog
-
 from stormsail.platform.errors import StorageError
 
-_log = structlog.get_logger("stormsail.storage")
+_log = logging.getLogger("stormsail.storage")
 
 
 class FaultClass(Enum):
@@ -108,14 +107,14 @@ class Retries:
         if tried_s + wait_s > self._patience.limit_s(fault.kind):
             raise self._given_up(fault.error, tried_s)
         _log.warning(
-            "storage.retrying",
-            operation=self._operation,
-            where=self._where,
-            failures=self.failures,
-            wait_s=round(wait_s, 3),
-            tried_s=round(tried_s, 1),
-            limit_s=self._patience.limit_s(fault.kind),
-            why=fault.error.what,
+            "storage.retrying operation=%s where=%s failures=%d wait_s=%.2f tried_s=%.1f limit_s=%g why=%r",
+            self._operation,
+            self._where,
+            self.failures,
+            wait_s,
+            tried_s,
+            self._patience.limit_s(fault.kind),
+            fault.error.what,
         )
         self._sleep(wait_s)
 

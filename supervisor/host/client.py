@@ -247,7 +247,8 @@ def _start(home: Home, paths: HostPaths) -> int:
             where=str(home.path),
             todo="Set STORMSAIL_HOME to a folder on a disk of this machine.",
         )
-    environment = host_environment(os.environ) | quiet_environment()
+    # Ray's workers inherit it, and look for extensions in the same home.
+    environment = host_environment(os.environ) | quiet_environment() | {"STORMSAIL_HOME": str(home.path)}
     # -P: what lies in the folder where the command was typed must not shadow a library of the host.
     command = [sys.executable, "-P", "-m", "stormsail.supervisor.host.process", str(home.path)]
     done = subprocess.run(  # noqa: S603 - our own module

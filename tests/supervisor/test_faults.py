@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stormsail.platform.messages import FaultKind, WorkerFailure
-from stormsail.supervisor.attempt import AttemptResult
+from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.faults import describe
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,19 @@ def wait_until_gone(pid: int) -> None:
     deadline = time.monotonic() + 20.0
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not Path(f"/proc/{pid}").exists()
+    if Path(f"/proc/{pid}").exists():
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail("the server outlived its parent")
 
 
 def listening_addresses(pid: int) -> set[str]:
     """Hexadecimal addresses on which the process listens."""
-    sockets = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
-    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").open()]
+    sockets = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            sockets.add(str(link.readlink()))
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table.splitlines()]
     return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 

@@ -54,9 +54,11 @@ print(ray.get(actor.environment.remote(), timeout=60)["RAY_AUTH_MODE"], len(ray.
 """
 
 
-def driver(home: Home, code: str, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+def driver(
+    home: Home, code: str, *arguments: str, expect: int = 0, before: str = ""
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-W", "error::ResourceWarning", "-c", CONNECT + code, *arguments],
+        [sys.executable, "-W", "error::ResourceWarning", "-c", before + CONNECT + code, *arguments],
         env=os.environ | {"STORMSAIL_HOME": str(home.path)},
         capture_output=True,
         text=True,
@@ -96,6 +98,8 @@ def test_ray_listens_on_loopback_alone_and_wants_the_token(home: Home) -> None:
     assert info.ray_token_file is not None
     assert Path(info.ray_token_file).stat().st_mode & 0o777 == 0o600
     assert driver(home, LISTENING).stdout.split() == ["token", "1", "127.0.0.1"]
+    # A process that imported Ray before it knew the host must get in as well.
+    assert driver(home, LISTENING, before="import ray\n").stdout.split() == ["token", "1", "127.0.0.1"]
     port = f"{int(info.ray_address.rpartition(':')[2]):04X}"
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
     bound = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{port}")]

@@ -1,0 +1,202 @@
+"""From a fault to a directive: asks the pure ladder, journals its answer, begins the new generation."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stormsail.platform.checkpoint.lines import Generation, create_generation
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import FencedError, LadderExhaustedError, StorageError
+from stormsail.platform.messages import CheckpointRef, Directive, Tier
+from stormsail.platform.storage.store import ObjectStore
+from stormsail.supervisor import ladder
+from stormsail.supervisor.faults import Described
+from stormsail.supervisor.ledger import Ledger
+from stormsail.supervisor.phases import RunEvent
+
+_EXPECTED_LOSSES = 5
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The last fault, and what the ladder remembered before it: asked again if the chosen checkpoint is damaged."""
+
+    state: ladder.LadderState
+    fault: ladder.Fault
+    described: Described | None
+
+
+class Decider:
+    """Turns faults into directives; every method may be called from any thread.
+
+    Args:
+        config: The run.
+        ledger: Where everything is known and noted.
+        store: The run's store.
+        owner: Who decides, for people.
+        stop_step: Step to end at instead of `train.steps`, or None.
+        on_generation: Told of each new generation, so that older ones are refused.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        ledger: Ledger,
+        store: ObjectStore,
+        *,
+        owner: str,
+        stop_step: int | None,
+        on_generation: Callable[[int], None],
+    ) -> None:
+        self.policy = ladder.LadderPolicy.from_config(config)
+        self.directive: Directive | None = None
+        self.caught_up_at: int | None = None
+        self.first_step_of: int | None = None
+        self._config = config
+        self._ledger = ledger
+        self._store = store
+        self._owner = owner
+        self._stop_step = stop_step
+        self._on_generation = on_generation
+        self._question: _Question | None = None
+        self._pause = threading.Event()
+
+    def start(self) -> Directive:
+        """Begin, or go on from where a run without a fault stands; costs no tier."""
+        with self._ledger.lock:
+            decision = ladder.plan_start(
+                self._ledger.record.ladder,
+                self._ledger.candidates(),
+                self.policy,
+                self._ledger.record.lr_events,
+                run_precision=self._config.train.precision,
+            )
+            expected = self._expected(decision.restore, None, _EXPECTED_LOSSES)
+            generation = self._new_generation(decision.restore, decision.reason)
+            self._ledger.set_ladder(decision.state)
+            return self._directive(decision, generation, expected, exact=True)
+
+    def decide(self, fault: ladder.Fault, described: Described | None = None) -> Directive:
+        """Answer a fault. A directive with a `stop_reason` ends the run."""
+        with self._ledger.lock:
+            self._question = _Question(self._ledger.record.ladder, fault, described)
+            return self._carry_out(self._question)
+
+    def decide_again(self) -> Directive:
+        """Answer the last fault (or the start) once more, with the checkpoints that are there now."""
+        with self._ledger.lock:
+            return self.start() if self._question is None else self._carry_out(self._question)
+
+    def _carry_out(self, asked: _Question) -> Directive:
+        fault = asked.fault
+        decision = ladder.decide(
+            asked.state,
+            fault,
+            self._ledger.candidates(),
+            self.policy,
+            self._ledger.record.lr_events,
+            run_precision=self._config.train.precision,
+            generation=self._ledger.record.generation + 1,
+        )
+        self._ledger.note(
+            "ladder.decided",
+            step=fault.step,
+            kind=str(fault.kind),
+            highest_step=self._ledger.highest,
+            durable=True,
+            **decision.to_json(),
+        )
+        if decision.stop_exit_code is not None:
+            return self._stop_for_good(decision, asked)
+        unchanged = decision.tier in (None, Tier.RESUME) and decision.precision == self._config.train.precision
+        expected = self._expected(decision.restore, fault.onset, _EXPECTED_LOSSES if unchanged else 1)
+        generation = self._new_generation(decision.restore, decision.reason)
+        self.caught_up_at = self._ledger.highest
+        self.first_step_of = generation
+        return self._directive(decision, generation, expected, exact=unchanged)
+
+    def _stop_for_good(self, decision: ladder.Decision, asked: _Question) -> Directive:
+        described, step = asked.described, asked.fault.step
+        if decision.stop_exit_code == LadderExhaustedError.exit_code:
+            self._ledger.note("run.exhausted", step=step, reason=decision.reason, exit_code=4, durable=True)
+            self._ledger.move(RunEvent.LADDER_USED_UP)
+        else:
+            self._ledger.note(
+                "run.failed",
+                step=step,
+                error=described.error if described else asked.fault.detail,
+                details=described.details if described else "",
+                reason=decision.reason,
+                exit_code=described.exit_code if described else decision.stop_exit_code,
+                durable=True,
+            )
+            self._ledger.move(RunEvent.GAVE_UP)
+        return Directive(generation=self._ledger.record.generation, tier=Tier.EXHAUSTED, stop_reason=decision.reason)
+
+    def _directive(
+        self, decision: ladder.Decision, generation: int, expected: tuple[tuple[int, float], ...], *, exact: bool
+    ) -> Directive:
+        self.directive = Directive(
+            generation=generation,
+            tier=decision.tier,
+            restore=decision.restore,
+            precision=decision.precision,
+            fp32_until=decision.fp32_until,
+            lr_events=decision.lr_events,
+            skip=decision.skip,
+            stop_step=self._stop_step,
+            reason=decision.reason,
+            expected_losses=expected,
+            exact=exact and self._config.train.deterministic,
+        )
+        return self.directive
+
+    def _expected(self, ref: CheckpointRef | None, onset: int | None, count: int) -> tuple[tuple[int, float], ...]:
+        """Recorded losses of the first steps after a restore, as far as they lie before the onset."""
+        first = ref.step if ref else 0
+        stop = first + count if onset is None else min(first + count, onset)
+        return self._ledger.losses_between(first, stop)
+
+    def _new_generation(self, parent: CheckpointRef | None, reason: str) -> int:
+        number = self._ledger.record.generation + 1
+        made = Generation(
+            number=number,
+            parent=parent.generation if parent else None,
+            fork_step=parent.step if parent else 0,
+            reason=reason,
+            owner=self._owner,
+            time_s=time.time(),
+        )
+        self._within_deadline(lambda: create_generation(self._store, made))
+        self._ledger.note(
+            "generation.created",
+            step=made.fork_step,
+            generation=number,
+            parent=made.parent,
+            fork_step=made.fork_step,
+            reason=reason,
+            owner=self._owner,
+            durable=True,
+        )
+        self._on_generation(number)
+        self._ledger.forget_losses_from(made.fork_step)
+        return number
+
+    def _within_deadline(self, action: Callable[[], object]) -> None:
+        """A decision that starts a generation waits for a store that is down, up to `journal.deadline_s`."""
+        deadline = time.monotonic() + self._config.journal.deadline_s
+        while True:
+            try:
+                action()
+            except FencedError:
+                raise
+            except StorageError:
+                if time.monotonic() > deadline:
+                    raise
+                self._pause.wait(_RETRY_S)
+            else:
+                return

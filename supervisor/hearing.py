@@ -1,0 +1,229 @@
+"""What workers say to the supervisor, and what it answers: joins, heartbeats, incidents, parts, last words.
+
+Called by Ray in many threads; the ledger's lock orders them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import ConfigError
+from stormsail.platform.messages import (
+    CheckpointRef,
+    Directive,
+    Heartbeat,
+    HeartbeatReply,
+    Incident,
+    JoinRequest,
+    Placement,
+    StepRow,
+    WorkerFailure,
+)
+from stormsail.supervisor import ladder
+from stormsail.supervisor.committer import Committer
+from stormsail.supervisor.deciding import Decider
+from stormsail.supervisor.keeping import Keeper
+from stormsail.supervisor.ledger import Ledger
+from stormsail.supervisor.membership import Membership
+from stormsail.supervisor.phases import RunEvent, RunPhase
+from stormsail.supervisor.watch import hang
+
+SETTLE_S = 30.0
+_PLACEMENT_WAIT_S = 2.0
+
+
+class Hearing:
+    """Listens to the workers of the current attempt.
+
+    Args:
+        config: The run.
+        ledger: What is known.
+        decider: Answers incidents.
+        keeper: Knows about checkpoints.
+        committer: Gathers parts.
+        membership: Forms worlds.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        ledger: Ledger,
+        *,
+        decider: Decider,
+        keeper: Keeper,
+        committer: Committer,
+        membership: Membership,
+    ) -> None:
+        self._ledger = ledger
+        self._decider = decider
+        self._keeper = keeper
+        self._committer = committer
+        self._membership = membership
+        self._limits = hang.Limits(config.cluster.step_timeout_s, config.cluster.start_timeout_s)
+        self._progress: dict[int, hang.Progress] = {}
+        self._last_line: dict[tuple[int, int], int] = {}
+        self.abort = ""
+        self.failures: list[WorkerFailure] = []
+        self.fired_s: float | None = None
+        self.loop_end: dict[str, Any] = {}
+
+    def begin(self, attempt: int) -> None:
+        """A new attempt starts: what was heard of the one before counts no more."""
+        with self._ledger.lock:
+            self.abort, self.failures, self.fired_s, self.loop_end, self._progress = "", [], None, {}, {}
+            self._last_line = {key: number for key, number in self._last_line.items() if key[0] == attempt}
+
+    # --------------------------------------------------------------------- joining
+
+    def join(self, request: JoinRequest) -> None:
+        """A worker asks for a place.
+
+        Raises:
+            ConfigError: Workers read different data, or other data than the run began with.
+        """
+        if not self._membership.join(request):
+            return
+        workers = self._membership.workers
+        self._check_data(workers)
+        self._ledger.note(
+            "world.formed",
+            world_size=len(workers),
+            workers=[{"host": w.hostname, "pid": w.pid, "device": w.device} for w in workers],
+            data_digest=workers[0].data_digest,
+        )
+
+    def _check_data(self, workers: list[JoinRequest]) -> None:
+        began_with = self._ledger.record.data_digest
+        wanted = began_with or workers[0].data_digest
+        for worker in workers:
+            if worker.data_digest != wanted:
+                raise ConfigError(
+                    f"worker {worker.worker_rank} reads other data than "
+                    + ("the run began with" if began_with else "worker 0"),
+                    where=f"data, on {worker.hostname}",
+                    todo="put the same data on every node, or begin another run",
+                )
+
+    def placement(self, attempt: int, worker_rank: int) -> Placement | None:
+        """The worker's place and directive, or None if there is no world yet (waits a little)."""
+        world = self._membership.world_of(attempt, worker_rank, wait_s=_PLACEMENT_WAIT_S)
+        directive = self._decider.directive
+        if world is None or directive is None:
+            return None
+        return Placement(world, directive, self._ledger.record.fired)
+
+    # ------------------------------------------------------------------ heartbeats
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """A worker is there; take its rows and lines, answer with what people want."""
+        with self._ledger.lock:
+            current = self._ledger.record.attempt
+            if beat.attempt != current:
+                return HeartbeatReply(abort=f"attempt {beat.attempt} is over, attempt {current} runs")
+            if self._ledger.over.is_set() or self.abort:
+                return HeartbeatReply(abort=self.abort or "the supervisor has ended the run")
+            self._progress = hang.observe(self._progress, beat, time.monotonic())
+            for row in beat.rows:
+                self._take_row(row)
+            for number, kind, fields in beat.lines:
+                self._take_line(beat, number, kind, dict(fields))
+            return HeartbeatReply(stop_requested=self._ledger.stop_reason)
+
+    def find_stuck(self) -> hang.Stuck | None:
+        """The rank that has not moved for too long, or None."""
+        with self._ledger.lock:
+            return hang.find_stuck(self._progress, self._limits, time.monotonic())
+
+    def _take_row(self, row: StepRow) -> None:
+        if not self._ledger.add_row(row):
+            return
+        self._move_on(row)
+        healthy = row.outcome != "dropped"
+        state, notes = ladder.observe(self._ledger.record.ladder, row.step, healthy, self._decider.policy)
+        self._ledger.set_ladder(state)
+        for note in notes:
+            tier = str(note.tier) if note.tier else None
+            self._ledger.note(note.kind, step=row.step, episode=note.episode, tier=tier, state=state.to_json())
+        if healthy:
+            self._keeper.promote(row.step)
+
+    def _move_on(self, row: StepRow) -> None:
+        decider = self._decider
+        if self._ledger.phase in (RunPhase.STARTING, RunPhase.RECOVERING):
+            replaying = decider.directive is not None and decider.directive.fp32_until is not None
+            inside = replaying and row.precision == "fp32"
+            self._ledger.move(RunEvent.REPLAY_BEGUN if inside else RunEvent.STEPPING)
+        if decider.first_step_of == row.generation:
+            decider.first_step_of = None
+            self._ledger.note("recovery.first_step", step=row.step, at_s=row.time_s)
+        if decider.caught_up_at is not None and row.step > decider.caught_up_at:
+            decider.caught_up_at = None
+            self._ledger.note("recovery.caught_up", step=row.step, at_s=row.time_s)
+
+    def _take_line(self, beat: Heartbeat, number: int, kind: str, fields: dict[str, Any]) -> None:
+        key = (beat.attempt, beat.rank)
+        if number <= self._last_line.get(key, 0):
+            return
+        self._last_line[key] = number
+        if kind == "loop.ended":
+            self.loop_end = fields
+        elif kind == "checkpoint.missed":
+            self._keeper.missed(int(fields["generation"]), int(fields["step"]), str(fields["why"]))
+        else:
+            if kind == "replay.finished" and self._ledger.phase is RunPhase.REPLAYING:
+                self._ledger.move(RunEvent.REPLAY_ENDED)
+            self._ledger.note(kind, **fields)
+
+    # ------------------------------------------------------------------- incidents
+
+    def incident(self, incident: Incident) -> Directive:
+        """Rank 0 needs a decision; every rank obeys the answer."""
+        with self._ledger.lock:
+            if incident.generation != self._ledger.record.generation:
+                return Directive(self._ledger.record.generation, stop_reason="an older generation asked")
+            self._ledger.move(RunEvent.FAULT)
+            reason = str(incident.evidence.get("reason", ""))
+            self._ledger.note(
+                "fault.detected",
+                step=incident.step,
+                kind=str(incident.kind),
+                onset=incident.onset,
+                severity=incident.severity,
+                evidence=incident.evidence,
+                error=reason,
+            )
+        # Not under the lock: what is being published must be able to note that it was.
+        self._committer.settle(SETTLE_S)
+        return self._decider.decide(
+            ladder.Fault(
+                kind=incident.kind,
+                step=incident.step,
+                onset=incident.onset,
+                time_s=time.time(),
+                signature=str(incident.kind),
+                detail=reason,
+            )
+        )
+
+    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
+        """A checkpoint could not be loaded: it is never taken again, and the question is asked again."""
+        self._ledger.note("checkpoint.corrupt", step=ref.step, generation=ref.generation, problem=problem)
+        return self._decider.decide_again()
+
+    def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
+        """A rank has written its part of a save."""
+        self._committer.add(part, meta, took_s)
+
+    def drill_fired(self, index: int, kind: str, step: int, rank: int) -> None:
+        """A drill fault fires; recorded before it has its effect."""
+        self.fired_s = time.time()
+        self._ledger.note("drill.fired", step=step, index=index, kind=kind, rank=rank)
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        """A worker says why it dies."""
+        with self._ledger.lock:
+            if failure.attempt == self._ledger.record.attempt:
+                self.failures.append(failure)

@@ -1,0 +1,203 @@
+"""What the supervisor knows while it runs: the journalled record, the rows so far, and the phase; one lock around all.
+
+Every change goes through here and is journalled before it is known. Other modules of the supervisor share one
+ledger and hold no state of the run of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stormsail.platform.errors import StormsailError
+from stormsail.platform.journal import Journal
+from stormsail.platform.journal_events import Event
+from stormsail.platform.messages import CheckpointRef, StepRow
+from stormsail.platform.series import SeriesWriter, read_series
+from stormsail.platform.storage.store import ObjectStore
+from stormsail.supervisor.checkpoint_view import live_candidates
+from stormsail.supervisor.ladder import CandidateCheckpoint, LadderState
+from stormsail.supervisor.phases import START, RunEvent, RunPhase, advance
+from stormsail.supervisor.record import Record, apply, fold
+
+_RECENT_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a follower gets at each look.
+
+    Attributes:
+        events: Events newer than the follower's cursor.
+        rows: The newest rows that the follower has not seen.
+        cursor: The follower's next (event number, row number).
+        step: Next step to run.
+        phase: What the run does.
+        over: Whether the supervisor has nothing more to do.
+        error: Why the supervisor itself gave up, or None.
+    """
+
+    events: tuple[Event, ...]
+    rows: tuple[StepRow, ...]
+    cursor: tuple[int, int]
+    step: int
+    phase: RunPhase
+    over: bool
+    error: StormsailError | None
+
+
+class Ledger:
+    """The run as its supervisor knows it; every method may be called from any thread.
+
+    Args:
+        store: The run's store.
+        folder: The run's local folder, for the journal's local file.
+        writer: Names this claim on the run in the journal.
+        deadline_s: How long a durable note waits for a store that is down.
+
+    Raises:
+        FencedError: Somebody else writes this run's journal.
+        StorageError: The store failed.
+    """
+
+    def __init__(self, store: ObjectStore, folder: Path, *, writer: str, deadline_s: float) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lock = threading.RLock()
+        self.over = threading.Event()
+        self.error: StormsailError | None = None
+        self.stop_reason = ""
+        self._deadline_s = deadline_s
+        self._journal = Journal.open(store, folder / "journal.jsonl", writer=writer, deadline_s=deadline_s)
+        self._events: list[Event] = list(Journal.read(store))
+        self._record = fold(self._events)
+        self._phase = START
+        self._series = SeriesWriter(store)
+        self._rows: deque[tuple[int, StepRow]] = deque(maxlen=_RECENT_ROWS)
+        self._row_number = 0
+        self._newest_row: dict[int, int] = {}
+        self._losses: dict[int, float] = {}
+        self.highest = -1
+        for row in read_series(store):
+            self._remember_loss(int(_number(row["step"])), _number(row["loss"]))
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the run has no past."""
+        return not self._events
+
+    @property
+    def record(self) -> Record:
+        """What follows from the journal."""
+        return self._record
+
+    @property
+    def phase(self) -> RunPhase:
+        """What the run waits for."""
+        return self._phase
+
+    def move(self, event: RunEvent) -> None:
+        """Let something happen to the phase."""
+        with self.lock:
+            self._phase = advance(self._phase, event)
+
+    def note(self, kind: str, /, *, step: int | None = None, durable: bool = False, **data: Any) -> Event:
+        """Journal an event, then know it.
+
+        Args:
+            kind: Dotted words.
+            step: Step that it concerns.
+            durable: Wait until the store has it, up to the deadline.
+            data: What else there is to know.
+        """
+        with self.lock:
+            event = self._journal.append(
+                kind,
+                time_s=time.time(),
+                generation=int(data["generation"]) if kind == "generation.created" else self._record.generation,
+                step=step,
+                attempt=int(data["attempt"]) if kind == "attempt.started" else self._record.attempt,
+                data=data,
+                durable=durable,
+                deadline_s=self._deadline_s,
+            )
+            self._record = apply(self._record, event)
+            self._events.append(event)
+            return event
+
+    def set_ladder(self, state: LadderState) -> None:
+        """Take over the ladder's counters between two decisions; they need no journal entry."""
+        with self.lock:
+            self._record = replace(self._record, ladder=state)
+
+    def add_row(self, row: StepRow) -> bool:
+        """Take a finished step. Returns False for one that is known already, or of an older generation."""
+        with self.lock:
+            if row.generation != self._record.generation or row.step <= self._newest_row.get(row.generation, -1):
+                return False
+            self._newest_row[row.generation] = row.step
+            self._row_number += 1
+            self._rows.append((self._row_number, row))
+            self._series.add([asdict(row)])
+            self._remember_loss(row.step, row.loss)
+            return True
+
+    def forget_losses_from(self, step: int) -> None:
+        """What older generations saw from this step on may not come again: the LR or the data may differ."""
+        with self.lock:
+            self._losses = {known: loss for known, loss in self._losses.items() if known < step}
+
+    def losses_between(self, first: int, stop: int) -> tuple[tuple[int, float], ...]:
+        """(step, loss) recorded for the steps from `first` up to before `stop`."""
+        with self.lock:
+            return tuple((step, self._losses[step]) for step in range(first, stop) if step in self._losses)
+
+    def candidates(self) -> list[CandidateCheckpoint]:
+        """Checkpoints of the live line that may be loaded, oldest first."""
+        return live_candidates(self.record)
+
+    @property
+    def position(self) -> int:
+        """Next step to run, as far as rows have arrived."""
+        with self.lock:
+            return self._rows[-1][1].step + 1 if self._rows else 0
+
+    def look(self, cursor: tuple[int, int]) -> Snapshot:
+        """What is new since the cursor."""
+        with self.lock:
+            events = tuple(event for event in self._events if event.number > cursor[0])
+            rows = [(number, row) for number, row in self._rows if number > cursor[1]]
+            return Snapshot(
+                events=events,
+                rows=tuple(row for _, row in rows),
+                cursor=(events[-1].number if events else cursor[0], rows[-1][0] if rows else cursor[1]),
+                step=self.position,
+                phase=self._phase,
+                over=self.over.is_set(),
+                error=self.error,
+            )
+
+    def flush(self, deadline_s: float) -> None:
+        """Send rows and events that wait for the store."""
+        self._series.flush()
+        if self._journal.pending:
+            self._journal.flush(deadline_s)
+
+    def _remember_loss(self, step: int, loss: float) -> None:
+        self.highest = max(self.highest, step)
+        if math.isfinite(loss):
+            self._losses[step] = loss
+
+
+def parent_of(record: Record, generation: int) -> CheckpointRef | None:
+    """The checkpoint that a generation went on from, or None for the initial state (pure)."""
+    made = next((item for item in record.generations if item.number == generation), None)
+    return CheckpointRef(made.parent, made.fork_step) if made is not None and made.parent is not None else None
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan

@@ -1,0 +1,48 @@
+"""A store in memory that goes away, comes back and loses answers as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stormsail.platform.errors import StorageError, StorageUnavailableError
+from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.storage.store import ObjectInfo
+
+
+class FragileStore(MemoryStore):
+    """Attributes: `down`: what each operation raises, or None; `lost_answers`: puts that succeed and raise."""
+
+    def __init__(self) -> None:
+        super().__init__("fragile")
+        self.down: StorageError | None = None
+        self.lost_answers = 0
+        self.puts = 0
+
+    def go_down(self) -> None:
+        self.down = StorageUnavailableError("Nobody answers")
+
+    def come_back(self) -> None:
+        self.down = None
+
+    def put(
+        self, key: str, data: bytes | memoryview, *, if_none_match: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        self.puts += 1
+        self._check()
+        info = super().put(key, data, if_none_match=if_none_match, if_match=if_match)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise StorageUnavailableError("The answer was lost")
+        return info
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self._check()
+        return super().get(key, start=start, end=end)
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._check()
+        return super().list(prefix, start_after=start_after)
+
+    def _check(self) -> None:
+        if self.down is not None:
+            raise self.down
