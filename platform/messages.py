@@ -197,6 +197,8 @@ class StepRow:
         time_s: Seconds since the epoch at its end.
         precision: bf16 or fp32.
         outcome: "applied", "dropped" (non-finite) or "empty" (no real token).
+        flagged: Whether the detectors found it anomalous, though not enough for an incident.
+        batch: Digest of the global batch's token ids: the same step must read the same data whenever it is computed.
     """
 
     generation: int
@@ -212,6 +214,8 @@ class StepRow:
     time_s: float
     precision: str
     outcome: str
+    flagged: bool = False
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class Hearing:
         if not self._ledger.add_row(row):
             return
         self._move_on(row)
-        healthy = row.outcome != "dropped"
+        healthy = row.outcome != "dropped" and not row.flagged
         state, notes = ladder.observe(self._ledger.record.ladder, row.step, healthy, self._decider.policy)
         self._ledger.set_ladder(state)
         for note in notes:

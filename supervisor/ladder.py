@@ -75,7 +75,7 @@ def decide(
     """
     if fault.kind is FaultKind.USER_CODE and (why := _hopeless(state, fault, candidates)):
         reason = f"{reasons.what(fault.kind, fault.step, fault.detail)}: {why}"
-        return _stop(_remember(state, fault), None, lr_events, run_precision, reason=reason)
+        return _stop(_remember(state, fault), None, lr_events, run_precision, reason=reason, why=why)
     before, state = state, _remember(state, fault)
     episode = _climb(state, fault, candidates)
     opened = episode.number > before.episodes
@@ -85,7 +85,7 @@ def decide(
         episode = replace(episode, tier=Tier.EXHAUSTED)
         state = with_episode(state, episode, numeric=fault.kind.numeric)
         reason = f"{reasons.what(fault.kind, fault.step, fault.detail)}: {why}; a person must look"
-        return _stop(state, episode, lr_events, run_precision, reason=reason)
+        return _stop(state, episode, lr_events, run_precision, reason=reason, why=f"{why}; a person must look")
     return repairs.repair(
         repairs.Case(
             state=state,
@@ -175,6 +175,7 @@ def plan_start(
         fp32_until=repairs.fp32_until_from(state, choice.ref),
         skip=state.skip,
         reason=reason,
+        action=reason,
     )
 
 
@@ -267,6 +268,7 @@ def _stop(
     run_precision: str,
     *,
     reason: str,
+    why: str,
 ) -> Decision:
     """End the run: with an episode the ladder is used up, without one the user's code is at fault."""
     return Decision(
@@ -281,6 +283,7 @@ def _stop(
         fp32_until=None,
         skip=state.skip,
         reason=reason,
+        action=f"stop: {why}",
         stop_exit_code=UserCodeError.exit_code if episode is None else LadderExhaustedError.exit_code,
     )
 

@@ -84,7 +84,8 @@ class Decision:
         precision: Precision of the engine from the restore on.
         fp32_until: First step that is again computed in the run's precision, or None.
         skip: All sample ranges [start, stop) to leave out.
-        reason: Why, in one line.
+        reason: What happened and what is done about it, in one line.
+        action: Its second half: what is done.
         stop_exit_code: Set if the run stops instead: 4 the ladder is used up, 6 the user's code failed.
     """
 
@@ -99,6 +100,7 @@ class Decision:
     fp32_until: int | None
     skip: tuple[tuple[int, int], ...]
     reason: str
+    action: str
     stop_exit_code: int | None = None
 
     def to_json(self) -> dict[str, object]:
@@ -122,6 +124,7 @@ class Decision:
             "fp32_until": self.fp32_until,
             "skip": [list(pair) for pair in self.skip],
             "reason": self.reason,
+            "action": self.action,
             "stop_exit_code": self.stop_exit_code,
             "state": self.state.to_json(),
         }

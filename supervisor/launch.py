@@ -28,6 +28,7 @@ from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import places
 from stormsail.supervisor.record import Record, fold
 from stormsail.supervisor.run import RunSpec
+from stormsail.workers.quiet import mute_error_feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def connect(config: RunConfig, home: Home, notify: places.Notify) -> str | None:
 
     from stormsail.supervisor.host.client import connect_ray, ensure_host
 
+    mute_error_feed()
     address = config.cluster.address or os.environ.get("RAY_ADDRESS")
     if ray.is_initialized():
         return address

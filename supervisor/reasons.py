@@ -36,20 +36,15 @@ def place(choice: Choice) -> str:
     return f"{named} [{choice.note}]" if choice.note else named
 
 
-def repair(
-    *,
-    what: str,
-    episode: Episode,
-    opened: bool,
-    choice: Choice,
-    factor: float | None,
-    fp32_until: int | None,
-    why: str,
-) -> str:
-    """Tell a decision: what happened, why this tier, where the run goes back to and how it goes on."""
-    cause = f"opens episode {episode.number}" if opened else f"again inside episode {episode.number}"
+def cause(what: str, episode: Episode, *, opened: bool) -> str:
+    """Say what a fault means to the ladder: "loss spike at step 57 (z = 14.2) opens episode 2"."""
+    return f"{what} {'opens' if opened else 'again inside'} episode {episode.number}"
+
+
+def action(episode: Episode, choice: Choice, *, factor: float | None, fp32_until: int | None, why: str) -> str:
+    """Say what is done: which tier, where the run goes back to and how it goes on."""
     parts = [
-        f"{what} {cause}: tier {episode.tier.number}, {_ACTIONS[episode.tier]} {place(choice)}",
+        f"tier {episode.tier.number}, {_ACTIONS[episode.tier]} {place(choice)}",
         f"learning rate at {factor:.4g} of the schedule" if factor is not None else "",
         f"FP32 up to step {fp32_until}" if fp32_until is not None else "",
         why,

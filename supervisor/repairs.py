@@ -126,6 +126,9 @@ def _repair(case: Case, choice: Choice, events: tuple[LrEvent, ...], added: LrEv
     state = with_episode(case.state, episode, numeric=case.fault.kind.numeric)
     factor = lr_factor(choice.step, events, floor=case.policy.lr_floor, ramp_steps=case.policy.lr_ramp_steps)
     until = fp32_until_from(state, ref)
+    what = reasons.what(case.fault.kind, case.fault.step, case.fault.detail)
+    cause = reasons.cause(what, episode, opened=case.opened)
+    action = reasons.action(episode, choice, factor=factor if added is not None else None, fp32_until=until, why=why)
     return Decision(
         state=replace(state, loaded=ref, completed=-1),
         tier=episode.tier,
@@ -137,15 +140,8 @@ def _repair(case: Case, choice: Choice, events: tuple[LrEvent, ...], added: LrEv
         precision=precision_from(state, ref, case.run_precision),
         fp32_until=until,
         skip=state.skip,
-        reason=reasons.repair(
-            what=reasons.what(case.fault.kind, case.fault.step, case.fault.detail),
-            episode=episode,
-            opened=case.opened,
-            choice=choice,
-            factor=factor if added is not None else None,
-            fp32_until=until,
-            why=why,
-        ),
+        reason=f"{cause}: {action}",
+        action=action,
     )
 
 

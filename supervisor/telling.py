@@ -27,18 +27,8 @@ def is_quiet(event: Event) -> bool:
     return event.kind in _QUIET
 
 
-def _place(data: Mapping[str, Any]) -> str:
-    restore = data.get("restore")
-    return f"step {restore['step']}" if restore else "the initial state"
-
-
 def _decided(_event: Event, data: Mapping[str, Any]) -> str:
-    if data.get("stop_exit_code") is not None:
-        return f"decision: stop. {data['reason']}"
-    tier = {"resume": "tier 1, resume", "rollback": "tier 2, rollback", "fp32_replay": "tier 3, FP32 replay"}
-    name = tier.get(data["tier"] or "", "go on")
-    extra = f", LR x {data['lr_factor']:g}" if data.get("lr_factor", 1.0) != 1.0 else ""
-    return f"decision: {name} from {_place(data)}{extra}. {data['reason']}"
+    return f"decision: {data['action']}"
 
 
 def _fault(event: Event, data: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import StormsailError, UserCodeError, WorkerFaultError
+from stormsail.platform.errors import StormsailError, WorkerFaultError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import (
     CheckpointRef,
@@ -37,7 +37,6 @@ from stormsail.workers.heartbeat import HeartbeatThread, supervisor_sender
 NAMESPACE = "stormsail"
 _CALL_TIMEOUT_S = 30.0
 _CONSULT_TIMEOUT_S = 600.0
-_PEER_SIGNS = ("connection closed by peer", "connection reset", "broken pipe", "timed out", "timeout", "gloo", "nccl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +270,11 @@ def _headline(error: BaseException) -> str:
 def _origin(error: BaseException) -> str:
     """Whose fault it is: the user's code, ours, or a peer that was lost first."""
     from stormsail.workers.inject import DrillError
+    from stormsail.workers.usercode import Blame, blame
 
-    if isinstance(error, UserCodeError | DrillError):
+    if isinstance(error, DrillError):
         return "user"
-    text = str(error).lower()
-    if not isinstance(error, StormsailError) and any(sign in text for sign in _PEER_SIGNS):
-        return "peer"
-    return "ours"
+    return {Blame.USER: "user", Blame.OURS: "ours", Blame.PEERS: "peer"}[blame(error)]
 
 
 def _device() -> Any:

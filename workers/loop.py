@@ -22,7 +22,7 @@ from stormsail.platform.messages import CheckpointRef, Directive, FaultKind, Inc
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.workers import restore as restoring
 from stormsail.workers import vitals
-from stormsail.workers.batches import BatchReader
+from stormsail.workers.batches import BatchReader, checksum
 from stormsail.workers.clip import clip_factor
 from stormsail.workers.continuity import Continuity
 from stormsail.workers.detect.verdict import DetectorState, Observation, Policy, Verdict, VerdictKind, judge
@@ -164,6 +164,7 @@ class StepLoop:
             compute_s=time.perf_counter() - begun - data_s,
             data_s=data_s,
             stop=bool(self.beat.stop_requested),
+            batch=sum(checksum(batch) for batch in batches),
         )
 
     def _seed(self, step: int) -> None:
@@ -210,8 +211,6 @@ class StepLoop:
         evidence = {
             **incident.evidence,
             "reason": self.verdict.reason,
-            "loss": seen.loss,
-            "grad_norm": seen.grad_norm,
             "rank": seen.first_bad_rank,
             "parameter": self._parameter_name(seen.first_bad_parameter),
         }
@@ -244,6 +243,8 @@ class StepLoop:
                     time_s=now_s(),
                     precision=self._engine.precision,
                     outcome=outcome,
+                    flagged=kind is VerdictKind.WATCH,
+                    batch=seen.batch,
                 )
             )
 

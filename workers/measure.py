@@ -12,7 +12,15 @@ from stormsail.workers.vitals import RankVitals
 
 
 def measure(
-    engine: ZeroEngine, *, step: int, loss_sum: float, tokens: int, compute_s: float, data_s: float, stop: bool
+    engine: ZeroEngine,
+    *,
+    step: int,
+    loss_sum: float,
+    tokens: int,
+    compute_s: float,
+    data_s: float,
+    stop: bool,
+    batch: int,
 ) -> RankVitals:
     """This rank's vitals of the step, between backward and update."""
     squares, bad, first = 0.0, 0, -1
@@ -34,6 +42,7 @@ def measure(
         first_parameter=first,
         stop=int(stop),
         step=step,
+        batch=batch,
     )
 
 

@@ -69,6 +69,16 @@ def redirect_output(path: Path) -> None:
             stream.reconfigure(line_buffering=True)
 
 
+def mute_error_feed() -> None:
+    """Keep Ray's feed of lost processes off this driver's screen: the supervisor tells of each, in words of its own.
+
+    Ray prints that feed whatever `log_to_driver` says. Its full text stays in Ray's session folder.
+    """
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
 class _ErrorsOnly(logging.Filter):
     """Lets records of level ERROR and above pass."""
 

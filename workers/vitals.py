@@ -17,6 +17,7 @@ import torch.distributed as dist
 T = TypeVar("T")
 
 _FLOATS = 4
+_POSITIVE = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class RankVitals:
         first_parameter: Index of its first parameter with a non-finite gradient, or -1.
         stop: 1 if a person's request to stop has reached this rank.
         step: The step, to catch ranks that have come apart.
+        batch: Sum of a checksum over the samples that it read; sums of ranks add up to the global batch's.
     """
 
     loss_sum: float
@@ -46,6 +48,7 @@ class RankVitals:
     first_parameter: int
     stop: int
     step: int
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Vitals:
         first_bad_rank: First rank with a non-finite value, or -1.
         first_bad_parameter: Index of the first such parameter on that rank, or -1.
         stop: Whether any rank carries a request to stop.
+        batch: Digest of the token ids of the global batch, whatever the world size.
         ranks: Every rank's own vitals, by rank.
     """
 
@@ -72,6 +76,7 @@ class Vitals:
     first_bad_rank: int
     first_bad_parameter: int
     stop: bool
+    batch: int
     ranks: tuple[RankVitals, ...]
 
 
@@ -79,7 +84,15 @@ def pack(mine: RankVitals) -> np.ndarray:
     """One row of int64 lanes, `_FLOATS` of them first, which hold float64 bits."""
     floats = np.array([mine.loss_sum, mine.square_norm, mine.compute_s, mine.data_s], dtype=np.float64)
     ints = np.array(
-        [mine.tokens, mine.nonfinite_gradients, mine.nonfinite_state, mine.first_parameter, mine.stop, mine.step],
+        [
+            mine.tokens,
+            mine.nonfinite_gradients,
+            mine.nonfinite_state,
+            mine.first_parameter,
+            mine.stop,
+            mine.step,
+            mine.batch,
+        ],
         dtype=np.int64,
     )
     return np.concatenate([floats.view(np.int64), ints])
@@ -88,8 +101,8 @@ def pack(mine: RankVitals) -> np.ndarray:
 def unpack(row: np.ndarray) -> RankVitals:
     """The inverse of `pack`."""
     loss_sum, square_norm, compute_s, data_s = (float(value) for value in row[:_FLOATS].view(np.float64))
-    tokens, gradients, state, first, stop, step = (int(value) for value in row[_FLOATS:])
-    return RankVitals(loss_sum, square_norm, compute_s, data_s, tokens, gradients, state, first, stop, step)
+    tokens, gradients, state, first, stop, step, batch = (int(value) for value in row[_FLOATS:])
+    return RankVitals(loss_sum, square_norm, compute_s, data_s, tokens, gradients, state, first, stop, step, batch)
 
 
 def reduce_rows(rows: list[RankVitals], *, nominal_tokens: int) -> Vitals:
@@ -113,6 +126,7 @@ def reduce_rows(rows: list[RankVitals], *, nominal_tokens: int) -> Vitals:
         first_bad_rank=bad,
         first_bad_parameter=rows[bad].first_parameter if bad >= 0 else -1,
         stop=any(row.stop for row in rows),
+        batch=sum(row.batch for row in rows) & _POSITIVE,
         ranks=tuple(rows),
     )
 

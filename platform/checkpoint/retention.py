@@ -36,9 +36,10 @@ def retain(
     """Decide by step numbers, never by names.
 
     On the live line these stay: the newest good one and the one before it; the newest good one at least
-    `ladder_min_steps` before the head (the oldest good one, where none is that old yet); the last `keep_last` good ones;
-    and all that are newer than the newest good one, because they are not judged yet. Off the line those of the newest
-    superseded generation stay, as a grace. What is pinned stays anywhere.
+    `ladder_min_steps` before the head (the oldest good one, where none is that old yet); between that one and the head
+    one good one in each quarter of `ladder_min_steps`, because as the head moves on, they will be what the ladder needs
+    then; the last `keep_last` good ones; and all that are newer than the newest good one, because they are not judged
+    yet. Off the line those of the newest superseded generation stay, as a grace. What is pinned stays anywhere.
 
     Args:
         commits: All commits that exist.
@@ -74,7 +75,21 @@ def _kept_on_line(
     unjudged = set(on_line[: on_line.index(newest)])
     far_back = [ref for ref in judged if ref.step <= head_step - ladder_min_steps]
     anchor = far_back[0] if far_back else judged[-1]
-    return unjudged | {anchor} | set(judged[: max(2, keep_last)])
+    stones = _stepping_stones(judged, anchor, ladder_min_steps)
+    return unjudged | {anchor} | stones | set(judged[: max(2, keep_last)])
+
+
+def _stepping_stones(judged: list[CheckpointRef], anchor: CheckpointRef, ladder_min_steps: int) -> set[CheckpointRef]:
+    """The first good one in each quarter of the way from the anchor to the head, by absolute step.
+
+    The first and not the last, so that one that was kept stays kept until it has become the anchor itself.
+    """
+    quarter = max(1, ladder_min_steps // 4)
+    first: dict[int, CheckpointRef] = {}
+    for ref in reversed(judged):
+        if ref.step >= anchor.step:
+            first.setdefault(ref.step // quarter, ref)
+    return set(first.values())
 
 
 def _kept_off_line(off_line: set[CheckpointRef]) -> set[CheckpointRef]:

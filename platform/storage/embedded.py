@@ -110,8 +110,7 @@ class EmbeddedServer:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(_STOP_S)
-        for path in socket_files(self._ports):
-            path.unlink(missing_ok=True)
+        _remove_sockets(self._ports)
         if self._lock_handle is not None:
             os.close(self._lock_handle)
             self._lock_handle = None
@@ -142,6 +141,7 @@ class EmbeddedServer:
             _log.warning("embedded.start_failed status=%s tries_left=%d log=%s", self.poll(), left, self.log_file)
             if time.monotonic() > deadline:
                 break
+            _remove_sockets(self._ports)
         what = f"The embedded store was not ready within {timeout_s:g} s: {self._last_words()}"
         raise StorageUnavailableError(what, where=str(self._folder), todo=f"Its log is {self.log_file}.")
 
@@ -223,6 +223,11 @@ def _find_program() -> Path | None:
         return beside
     found = shutil.which("weed")
     return Path(found) if found else None
+
+
+def _remove_sockets(ports: tuple[int, ...]) -> None:
+    for path in socket_files(ports):
+        path.unlink(missing_ok=True)
 
 
 def _keep_keys(path: Path) -> dict[str, str]:

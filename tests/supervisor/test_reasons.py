@@ -24,32 +24,22 @@ def test_a_place_is_told_with_its_generation_and_its_shortcoming() -> None:
     assert reasons.place(Choice(None, "there is no checkpoint")) == "the initial state [there is no checkpoint]"
 
 
-def test_a_repair_is_told_whole() -> None:
+def test_a_cause_says_whether_it_is_a_recurrence() -> None:
     episode = Episode(number=2, tier=Tier.ROLLBACK, opened_step=57, opened_time_s=0.0, onset=55, last_step=57)
-    line = reasons.repair(
-        what="loss spike at step 57",
-        episode=episode,
-        opened=False,
-        choice=Choice(CheckpointRef(1, 40)),
-        factor=0.64,
-        fp32_until=68,
-        why="because",
-    )
+    assert reasons.cause("loss spike at step 57", episode, opened=True) == "loss spike at step 57 opens episode 2"
+    assert reasons.cause("loss spike at step 57", episode, opened=False).endswith("again inside episode 2")
+
+
+def test_an_action_is_told_whole() -> None:
+    episode = Episode(number=2, tier=Tier.ROLLBACK, opened_step=57, opened_time_s=0.0, onset=55, last_step=57)
+    line = reasons.action(episode, Choice(CheckpointRef(1, 40)), factor=0.64, fp32_until=68, why="because")
     assert line == (
-        "loss spike at step 57 again inside episode 2: tier 2, rollback to step 40 (generation 1); "
+        "tier 2, rollback to step 40 (generation 1); "
         "learning rate at 0.64 of the schedule; FP32 up to step 68; because"
     )
 
 
-def test_a_plain_repair_is_told_without_what_it_lacks() -> None:
+def test_a_plain_action_is_told_without_what_it_lacks() -> None:
     episode = Episode(number=1, tier=Tier.RESUME, opened_step=57, opened_time_s=0.0, onset=57, last_step=57)
-    line = reasons.repair(
-        what="a process was lost at step 57",
-        episode=episode,
-        opened=True,
-        choice=Choice(CheckpointRef(1, 50)),
-        factor=None,
-        fp32_until=None,
-        why="",
-    )
-    assert line == "a process was lost at step 57 opens episode 1: tier 1, resume from step 50 (generation 1)"
+    line = reasons.action(episode, Choice(CheckpointRef(1, 50)), factor=None, fp32_until=None, why="")
+    assert line == "tier 1, resume from step 50 (generation 1)"
