@@ -156,9 +156,18 @@ def events(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOpti
             emit(f"{telling.clock(event.time_s)} {text}")
 
 
-def report(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+def report(
+    run: RunArgument,
+    *,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the run: loss, incidents, LR (.svg, .png or .pdf).")
+    ] = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Write the run's report: what happened, when, why each decision was taken, and what it cost."""
     from stormsail.supervisor import places
+    from stormsail.supervisor.picture import draw
     from stormsail.supervisor.reading import read_run
     from stormsail.supervisor.report.build import build_report
     from stormsail.supervisor.report.render import render_report
@@ -166,6 +175,8 @@ def report(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOpti
     place = places.locate(Home.here(), run, storage, _notify)
     read = read_run(place)
     made = build_report(read.events, read.rows)
+    if plot is not None:
+        draw(made, read.rows, plot)
     if as_json:
         emit_json(made.to_json())
     else:

@@ -183,7 +183,7 @@ class Decider:
             durable=True,
         )
         self._on_generation(number)
-        self._ledger.forget_losses_from(made.fork_step)
+        self._ledger.fork_at(made.fork_step)
         return number
 
     def _within_deadline(self, action: Callable[[], object]) -> None:

@@ -6,6 +6,7 @@ Called by Ray in many threads; the ledger's lock orders them.
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
@@ -173,9 +174,14 @@ class Hearing:
         elif kind == "checkpoint.missed":
             self._keeper.missed(int(fields["generation"]), int(fields["step"]), str(fields["why"]))
         else:
-            if kind == "replay.finished" and self._ledger.phase is RunPhase.REPLAYING:
-                self._ledger.move(RunEvent.REPLAY_ENDED)
+            if kind == "replay.finished":
+                fields |= self._replay_ended()
             self._ledger.note(kind, **fields)
+
+    def _replay_ended(self) -> dict[str, Any]:
+        if self._ledger.phase is RunPhase.REPLAYING:
+            self._ledger.move(RunEvent.REPLAY_ENDED)
+        return asdict(self._ledger.replay_verdict())
 
     # ------------------------------------------------------------------- incidents
 

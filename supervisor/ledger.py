@@ -24,6 +24,7 @@ from stormsail.supervisor.checkpoint_view import live_candidates
 from stormsail.supervisor.ladder import CandidateCheckpoint, LadderState
 from stormsail.supervisor.phases import START, RunEvent, RunPhase, advance
 from stormsail.supervisor.record import Record, apply, fold
+from stormsail.supervisor.replay_verdict import ReplayVerdict, compare
 
 _RECENT_ROWS = 4096
 
@@ -73,7 +74,7 @@ class Ledger:
         self.stop_reason = ""
         self._deadline_s = deadline_s
         self._journal = Journal.open(store, folder / "journal.jsonl", writer=writer, deadline_s=deadline_s)
-        self._events: list[Event] = list(Journal.read(store))
+        self._events: list[Event] = list(self._journal.history)
         self._record = fold(self._events)
         self._phase = START
         self._series = SeriesWriter(store)
@@ -81,6 +82,8 @@ class Ledger:
         self._row_number = 0
         self._newest_row: dict[int, int] = {}
         self._losses: dict[int, float] = {}
+        self._line: dict[int, StepRow] = {}
+        self._before_fork: dict[int, StepRow] = {}
         self.highest = -1
         for row in read_series(store):
             self._remember_loss(int(_number(row["step"])), _number(row["loss"]))
@@ -144,12 +147,21 @@ class Ledger:
             self._rows.append((self._row_number, row))
             self._series.add([asdict(row)])
             self._remember_loss(row.step, row.loss)
+            self._line[row.step] = row
+            self._line.pop(row.step - _RECENT_ROWS, None)
             return True
 
-    def forget_losses_from(self, step: int) -> None:
-        """What older generations saw from this step on may not come again: the LR or the data may differ."""
+    def fork_at(self, step: int) -> None:
+        """A new generation goes on from here: what older ones saw beyond may not come again, and is put aside."""
         with self.lock:
             self._losses = {known: loss for known, loss in self._losses.items() if known < step}
+            self._before_fork = {known: row for known, row in self._line.items() if known >= step}
+            self._line = {known: row for known, row in self._line.items() if known < step}
+
+    def replay_verdict(self) -> ReplayVerdict:
+        """Compare what was computed since the last fork with what was computed for the same steps before it."""
+        with self.lock:
+            return compare(self._before_fork, {s: row for s, row in self._line.items() if row.precision == "fp32"})
 
     def losses_between(self, first: int, stop: int) -> tuple[tuple[int, float], ...]:
         """(step, loss) recorded for the steps from `first` up to before `stop`."""
@@ -191,6 +203,7 @@ class Ledger:
         self.highest = max(self.highest, step)
         if math.isfinite(loss):
             self._losses[step] = loss
+            self._losses.pop(step - _RECENT_ROWS, None)
 
 
 def parent_of(record: Record, generation: int) -> CheckpointRef | None:

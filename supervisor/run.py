@@ -109,6 +109,7 @@ class RunSupervisor:
             ttl_s=LEASE_TTL_S,
             now=time.time(),
             take_over=spec.take_over,
+            run=spec.name,
         )
         self.ledger = Ledger(
             self._store, Path(spec.folder), writer=spec.owner_id, deadline_s=self.config.journal.deadline_s

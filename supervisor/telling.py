@@ -78,7 +78,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "recovery.first_step": lambda e, _d: f"training again at step {e.step}",
     "recovery.caught_up": _caught_up,
     "replay.finished": lambda e, d: (
-        f"FP32 window ended at step {e.step} (computed in {d['window_dtype']}); back to {d['precision']}"
+        f"FP32 window ended at step {e.step} (computed in {d['window_dtype']}), back to {d['precision']}; {d['verdict']}"
     ),
     "episode.closed": lambda e, d: f"episode {d['episode']} closed at step {e.step}: healthy again",
     "checkpoint.committed": _committed,

@@ -136,6 +136,9 @@ def prove(config: RunConfig, place: RunPlace, *, home: Home, config_folder: Path
 
 
 def digest_at(events: list[Event], step: int) -> str | None:
-    """The digest of the state at a step, from the newest checkpoint committed there (None: there was none)."""
+    """The digest of the state when a step was first reached, from its checkpoint (None: there was none).
+
+    A later repair may pass the step again, at another learning rate or in another precision; that is another state.
+    """
     found = [e.data["digest"] for e in events if e.kind == "checkpoint.committed" and e.step == step]
-    return str(found[-1]) if found else None
+    return str(found[0]) if found else None

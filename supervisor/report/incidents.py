@@ -208,6 +208,7 @@ def _decision(event: EventLike, start_s: float) -> DecisionEntry:
         precision=text(event.data, "precision"),
         fp32_until=whole(event.data, "fp32_until"),
         reason=text(event.data, "reason"),
+        action=text(event.data, "action"),
     )
 
 

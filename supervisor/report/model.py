@@ -35,7 +35,8 @@ class DecisionEntry:
         lr_factor: Factor on the learning rate from there on.
         precision: Precision from there on.
         fp32_until: First step again in the run's precision, or None.
-        reason: Why.
+        reason: What happened and what was done, in one line.
+        action: What was done.
     """
 
     tier: int | None
@@ -46,6 +47,7 @@ class DecisionEntry:
     precision: str
     fp32_until: int | None
     reason: str
+    action: str = ""
 
 
 @dataclass(frozen=True, slots=True)

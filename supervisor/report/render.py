@@ -123,8 +123,9 @@ def _outcome(incident: IncidentEntry) -> str:
 
 
 def _decision(decision: DecisionEntry) -> str:
-    name = f"tier {decision.tier}" if decision.tier is not None else "stop"
-    return f"{name}: {decision.reason}"
+    if decision.action:
+        return decision.action
+    return f"{f'tier {decision.tier}' if decision.tier is not None else 'stop'}: {decision.reason}"
 
 
 def _replay(replay: dict[str, object]) -> str:
