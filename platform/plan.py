@@ -18,7 +18,7 @@ RAW_BYTES_PER_PARAMETER = 12.0
 STORED_BYTES_PER_PARAMETER = 9.9
 # What the ladder may need beside the newest good checkpoints: the good one before, an old enough one, the newest.
 _KEPT_FOR_THE_LADDER = 3
-# DeepSpeed's defaults, in elements.
+# DeepSpeed's defaults, in elements; the engine asks for no larger bucket than the model is.
 _MAX_LIVE_PARAMETERS = 1_000_000_000
 _REDUCE_BUCKET = 500_000_000
 
@@ -196,7 +196,7 @@ def _shard_bytes(share: int, width: int) -> int:
 
 
 def _working_bytes(parameters: int, width: int) -> int:
-    return width * (min(parameters, _MAX_LIVE_PARAMETERS) + _REDUCE_BUCKET)
+    return width * (min(parameters, _MAX_LIVE_PARAMETERS) + min(parameters, _REDUCE_BUCKET))
 
 
 def _activation_bytes(config: RunConfig, model: TransformerArgs, width: int) -> int:

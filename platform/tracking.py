@@ -89,8 +89,8 @@ def points_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Point], bool]:
     points: list[Point] = []
     diverged = False
     for row in rows:
-        for key in _METRICS:
-            value = row[key]
+        values = {key: row[key] for key in _METRICS} | {"skipped": int(row["step"]) + 1 - int(row["applied"])}
+        for key, value in values.items():
             if value is None or not math.isfinite(value):
                 diverged = diverged or key in ("loss", "grad_norm")
                 continue

@@ -14,7 +14,7 @@ import ray
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.dump import dump_config
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import InternalError
+from stormsail.platform.errors import InternalError, StormsailError
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
@@ -29,6 +29,7 @@ from stormsail.supervisor import nodes
 from stormsail.supervisor.attempt import run_attempt
 from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.ledger import Snapshot
+from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
 from stormsail.workers import quiet
 from stormsail.workers.entry import NAMESPACE, Assignment
@@ -49,26 +50,42 @@ class SupervisorActor:
         quiet.redirect_output(Path(folder) / "supervisor.log")
         quiet.quiet_process(full_logs=True)
         self._spec = spec
-        self._run = RunSupervisor(
-            spec,
-            owner=f"{socket.gethostname()} pid {os.getpid()}",
-            host=ray.util.get_node_ip_address(),
-            hands=ClusterHands(prepare=self._prepare, wait_for_room=self._wait_for_room, run_attempt=self._attempt),
-        )
         self._gone = threading.Event()
+        self._refused: StormsailError | None = None
+        self._supervisor: RunSupervisor | None = None
+        try:
+            self._supervisor = RunSupervisor(
+                spec,
+                owner=f"{socket.gethostname()} pid {os.getpid()}",
+                host=ray.util.get_node_ip_address(),
+                hands=ClusterHands(prepare=self._prepare, wait_for_room=self._wait_for_room, run_attempt=self._attempt),
+            )
+        except StormsailError as error:
+            # Said to whoever looks: an actor that dies while it is made is made again and again, without a word.
+            self._refused = error
         threading.Thread(target=self._live, name="stormsail-run", daemon=True).start()
+
+    @property
+    def _run(self) -> RunSupervisor:
+        if self._supervisor is None:
+            raise self._refused or InternalError("the supervisor was not made")
+        return self._supervisor
 
     def _live(self) -> None:
         """Drive the run, linger so that followers hear the end, then leave for good."""
-        try:
-            self._run.drive()
-        except BaseException as error:  # noqa: BLE001 - the last line of defence: followers must hear of it
-            traceback.print_exception(error)
-            self._run.ledger.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
-            self._run.ledger.over.set()
+        if self._supervisor is not None:
+            self._drive(self._supervisor)
         self._gone.wait(LINGER_S)
         me = ray.get_actor(self._spec.actor, namespace=NAMESPACE)
         ray.kill(me, no_restart=True)
+
+    def _drive(self, supervisor: RunSupervisor) -> None:
+        try:
+            supervisor.drive()
+        except BaseException as error:  # noqa: BLE001 - the last line of defence: followers must hear of it
+            traceback.print_exception(error)
+            supervisor.ledger.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
+            supervisor.ledger.over.set()
 
     def _prepare(self, tell: Any) -> None:
         nodes.prepare_nodes(version=self._spec.version, deadline_s=_EXTENSIONS_DEADLINE_S, tell=tell)
@@ -132,6 +149,8 @@ class SupervisorActor:
     @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
     def look(self, cursor: tuple[int, int]) -> Snapshot:
         """See `Ledger.look`."""
+        if self._refused is not None:
+            return Snapshot((), (), cursor, 0, RunPhase.FAILED, over=True, error=self._refused)
         return self._run.ledger.look(cursor)
 
     @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]

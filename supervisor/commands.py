@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from stormsail.platform.config.load import load_config
 from stormsail.platform.console import emit, emit_json
-from stormsail.platform.errors import CheckFailedError, CheckpointError, NoSuchRunError, StormsailError
+from stormsail.platform.errors import CheckFailedError, CheckpointError, ConfigError, NoSuchRunError, StormsailError
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace
 
@@ -66,7 +67,8 @@ def train(
     home = Home.here()
     options = LaunchOptions(fresh=fresh, must_resume=must_resume, take_over=take_over)
     with hold(home):
-        place = run_training(config, options, home=home, config_folder=file.parent, notify=_notify)
+        out = sys.stderr if as_json else sys.stdout
+        place = run_training(config, options, home=home, config_folder=file.parent, notify=_notify, out=out)
         _finish(place, as_json=as_json)
 
 
@@ -119,7 +121,7 @@ def attach(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOpti
                     f"run {run!r} is not running, and not finished: it was at step {read.last_step}",
                     todo="go on with it by the same `stormsail train` command",
                 ) from None
-            follow_to_end(actor, place, Screen(config), name=place.name)
+            follow_to_end(actor, place, Screen(config, out=sys.stderr if as_json else sys.stdout), name=place.name)
         else:
             raise_outcome(place, None)
         _finish(place, as_json=as_json)
@@ -217,11 +219,22 @@ def stop(
         emit(f"run {place.name} stops after its current step; follow it with `stormsail attach {place.name}`")
 
 
-def down(*, as_json: JsonOption = False) -> None:
-    """End this machine's local Ray and store; runs can go on later."""
-    from stormsail.supervisor.host.client import down as host_down
+def down(
+    *,
+    force: Annotated[bool, typer.Option(help="Also while runs are live; they can go on later.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """End this machine's local Ray and store."""
+    from stormsail.supervisor.host import client
 
-    ended = host_down(Home.here())
+    home = Home.here()
+    live = client.live_runs(home)
+    if live and not force:
+        raise ConfigError(
+            f"these runs are live: {', '.join(live)}",
+            todo="stop them first (`stormsail stop RUN`), or end everything with `stormsail down --force`",
+        )
+    ended = client.down(home)
     if as_json:
         emit_json({"ended": ended})
     else:

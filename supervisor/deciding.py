@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stormsail.platform.checkpoint.lines import Generation, create_generation
+from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import FencedError, LadderExhaustedError, StorageError
 from stormsail.platform.messages import CheckpointRef, Directive, Tier
@@ -40,6 +40,7 @@ class Decider:
         owner: Who decides, for people.
         stop_step: Step to end at instead of `train.steps`, or None.
         on_generation: Told of each new generation, so that older ones are refused.
+        changed: Whether the run goes on with another configuration than before: its losses may differ from then on.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Decider:
         owner: str,
         stop_step: int | None,
         on_generation: Callable[[int], None],
+        changed: bool = False,
     ) -> None:
         self.policy = ladder.LadderPolicy.from_config(config)
         self.directive: Directive | None = None
@@ -62,6 +64,8 @@ class Decider:
         self._owner = owner
         self._stop_step = stop_step
         self._on_generation = on_generation
+        self._changed = changed
+        self._claimed = 0
         self._question: _Question | None = None
         self._pause = threading.Event()
 
@@ -75,14 +79,19 @@ class Decider:
                 self._ledger.record.lr_events,
                 run_precision=self._config.train.precision,
             )
-            expected = self._expected(decision.restore, None, _EXPECTED_LOSSES)
+            expected = self._expected(decision.restore, None, 1 if self._changed else _EXPECTED_LOSSES)
+            if self._changed:
+                self._ledger.forget_losses()
             generation = self._new_generation(decision.restore, decision.reason)
             self._ledger.set_ladder(decision.state)
-            return self._directive(decision, generation, expected, exact=True)
+            return self._directive(decision, generation, expected, exact=not self._changed)
 
     def decide(self, fault: ladder.Fault, described: Described | None = None) -> Directive:
-        """Answer a fault. A directive with a `stop_reason` ends the run."""
+        """Answer a fault. A directive with a `stop_reason` ends the run, on request or because nothing is left to try."""
         with self._ledger.lock:
+            if self._ledger.stop_reason:
+                # A fault while stopping starts no repair: the newest committed state stands.
+                return Directive(self._ledger.record.generation, stop_reason=self._ledger.stop_reason)
             self._question = _Question(self._ledger.record.ladder, fault, described)
             return self._carry_out(self._question)
 
@@ -100,7 +109,7 @@ class Decider:
             self.policy,
             self._ledger.record.lr_events,
             run_precision=self._config.train.precision,
-            generation=self._ledger.record.generation + 1,
+            generation=self._next_generation(),
         )
         self._ledger.note(
             "ladder.decided",
@@ -162,7 +171,7 @@ class Decider:
         return self._ledger.losses_between(first, stop)
 
     def _new_generation(self, parent: CheckpointRef | None, reason: str) -> int:
-        number = self._ledger.record.generation + 1
+        number = self._next_generation()
         made = Generation(
             number=number,
             parent=parent.generation if parent else None,
@@ -185,6 +194,15 @@ class Decider:
         self._on_generation(number)
         self._ledger.fork_at(made.fork_step)
         return number
+
+    def _next_generation(self) -> int:
+        """The next number. A supervisor that died may have claimed one and not have come to journal it."""
+        if not self._claimed:
+            self._within_deadline(self._look_for_claims)
+        return max(self._claimed, self._ledger.record.generation) + 1
+
+    def _look_for_claims(self) -> None:
+        self._claimed = max((made.number for made in list_generations(self._store)), default=0)
 
     def _within_deadline(self, action: Callable[[], object]) -> None:
         """A decision that starts a generation waits for a store that is down, up to `journal.deadline_s`."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.console import emit, styled
@@ -47,12 +46,19 @@ class RayLooker:
 
 
 class Screen:
-    """Writes events above a line that is rewritten in place, or plain lines where stdout is no terminal."""
+    """Writes events above a line that is rewritten in place, or plain lines where there is no terminal.
 
-    def __init__(self, config: RunConfig, *, label: str = "") -> None:
+    Args:
+        config: The run.
+        label: Put in front of every line.
+        out: Where to.
+    """
+
+    def __init__(self, config: RunConfig, *, label: str = "", out: TextIO) -> None:
         self._config = config
         self._label = label
-        self._terminal = sys.stdout.isatty()
+        self._out = out
+        self._terminal = out.isatty()
         self._recent: deque[StepRow] = deque(maxlen=_AVERAGE_OVER)
         self._line = ""
 
@@ -65,7 +71,7 @@ class Screen:
         for row in snapshot.rows:
             self._recent.append(row)
             if not self._terminal and (row.step + 1) % self._config.train.log_every == 0:
-                emit(f"{telling.clock(row.time_s)} {self._label}{self._describe(row)}")
+                emit(f"{telling.clock(row.time_s)} {self._label}{self._describe(row)}", stream=self._out)
         if self._terminal and not snapshot.over:
             last = self._describe(self._recent[-1]) if self._recent else ""
             busy = f"[{snapshot.phase}] " if snapshot.phase is not RunPhase.RUNNING else ""
@@ -74,7 +80,7 @@ class Screen:
     def close(self) -> None:
         """Leave the last line standing."""
         if self._line:
-            sys.stdout.write("\n")
+            self._out.write("\n")
             self._line = ""
 
     def _describe(self, row: StepRow) -> str:
@@ -92,18 +98,18 @@ class Screen:
 
     def _above(self, text: str) -> None:
         if self._line:
-            sys.stdout.write("\r\033[2K")
-        emit(_coloured(text))
+            self._out.write("\r\033[2K")
+        emit(_coloured(text, self._out), stream=self._out)
         if self._line:
-            sys.stdout.write(self._line)
-            sys.stdout.flush()
+            self._out.write(self._line)
+            self._out.flush()
 
     def _rewrite(self, text: str) -> None:
         import shutil
 
         self._line = text[: shutil.get_terminal_size().columns - 1]
-        sys.stdout.write(f"\r\033[2K{self._line}")
-        sys.stdout.flush()
+        self._out.write(f"\r\033[2K{self._line}")
+        self._out.flush()
 
 
 def follow(looker: Looker, screen: Screen) -> StormsailError | None:
@@ -137,13 +143,13 @@ def follow(looker: Looker, screen: Screen) -> StormsailError | None:
         screen.close()
 
 
-def _coloured(text: str) -> str:
+def _coloured(text: str, out: TextIO) -> str:
     if " fault: " in text or "needs a person" in text or " failed: " in text or "ALERT" in text:
-        return styled(text, "red")
+        return styled(text, "red", stream=out)
     if " decision: " in text:
-        return styled(text, "yellow")
+        return styled(text, "yellow", stream=out)
     if " recovered: " in text or " finished at " in text or "identical" in text:
-        return styled(text, "green")
+        return styled(text, "green", stream=out)
     return text
 
 

@@ -17,7 +17,6 @@ from stormsail.platform.errors import (
     ConfigError,
     PreconditionFailedError,
     RunExistsError,
-    StormsailError,
 )
 from stormsail.platform.home import Home
 from stormsail.platform.journal import Journal
@@ -29,6 +28,8 @@ from stormsail.supervisor import places
 from stormsail.supervisor.record import Record, fold
 from stormsail.supervisor.run import RunSpec
 from stormsail.workers.quiet import mute_error_feed
+
+_ANSWER_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,7 @@ def launch(
     places.remember(home, config.name, config.storage, ray_address)
     spec = _spec(config, place, home, config_folder, options)
     spec = replace(spec, changes=changes, stop_step=stop_step)
+    notify(f"run {config.name}: state in {place.address.url}, logs in {spec.folder}/logs")
     return Launched(_create(spec, place), place)
 
 
@@ -221,11 +223,20 @@ def _refuse_live_owner(place: RunPlace) -> None:
         actor = ray.get_actor(actor_name(place), namespace="stormsail")
     except ValueError:
         return
-    snapshot = ray.get(actor.look.remote((0, 0)), timeout=60.0)
-    if snapshot.over:
-        ray.get(actor.retire.remote(), timeout=60.0)
-        _wait_until_gone(place)
-        return
+    from ray.exceptions import GetTimeoutError, RayActorError
+
+    try:
+        snapshot = ray.get(actor.look.remote((0, 0)), timeout=_ANSWER_LIMIT_S)
+        if snapshot.over:
+            ray.get(actor.retire.remote(), timeout=_ANSWER_LIMIT_S)
+            _wait_until_gone(place)
+            return
+    except (GetTimeoutError, RayActorError) as error:
+        raise RunExistsError(
+            f"run {place.name!r} has a supervisor that does not answer; Ray may be starting it again",
+            where=place.address.url,
+            todo=f"try `stormsail attach {place.name}` in a minute",
+        ) from error
     started = next((event for event in snapshot.events if event.kind.startswith("run.")), None)
     owner = started.data.get("owner", "another process") if started else "another process"
     raise RunExistsError(
@@ -323,9 +334,6 @@ def twin_of(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"name": f"{config.name}-twin", "drill": drill})
 
 
-def outcome_of(place: RunPlace, error: StormsailError | None) -> Record:
-    """How the run stands, from its journal; raises what ended the supervisor if the journal does not say."""
-    record = fold(Journal.read(place.store()))
-    if error is not None and not record.outcome:
-        raise error
-    return replace(record)
+def outcome_of(place: RunPlace) -> Record:
+    """How the run stands, from its journal."""
+    return fold(Journal.read(place.store()))

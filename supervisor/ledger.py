@@ -85,8 +85,7 @@ class Ledger:
         self._line: dict[int, StepRow] = {}
         self._before_fork: dict[int, StepRow] = {}
         self.highest = -1
-        for row in read_series(store):
-            self._remember_loss(int(_number(row["step"])), _number(row["loss"]))
+        self._read_past(store)
 
     @property
     def is_new(self) -> bool:
@@ -158,6 +157,11 @@ class Ledger:
             self._before_fork = {known: row for known, row in self._line.items() if known >= step}
             self._line = {known: row for known, row in self._line.items() if known < step}
 
+    def forget_losses(self) -> None:
+        """Nothing that was seen so far need come again: the configuration has changed."""
+        with self.lock:
+            self._losses = {}
+
     def replay_verdict(self) -> ReplayVerdict:
         """Compare what was computed since the last fork with what was computed for the same steps before it."""
         with self.lock:
@@ -174,9 +178,12 @@ class Ledger:
 
     @property
     def position(self) -> int:
-        """Next step to run, as far as rows have arrived."""
+        """Next step to run, as far as rows have arrived; before the first of a generation, the step it begins with."""
         with self.lock:
-            return self._rows[-1][1].step + 1 if self._rows else 0
+            row = self._rows[-1][1] if self._rows else None
+            if row is not None and row.generation == self._record.generation:
+                return row.step + 1
+            return self._record.generations[-1].fork_step if self._record.generations else 0
 
     def look(self, cursor: tuple[int, int]) -> Snapshot:
         """What is new since the cursor."""
@@ -198,6 +205,16 @@ class Ledger:
         self._series.flush()
         if self._journal.pending:
             self._journal.flush(deadline_s)
+
+    def _read_past(self, store: ObjectStore) -> None:
+        """Take up what earlier supervisors saw, fork by fork as they did: what was thrown away need not come again."""
+        forks = deque(self._record.generations)
+        for row in read_series(store):
+            while forks and forks[0].number <= _number(row["generation"]):
+                self.fork_at(forks.popleft().fork_step)
+            self._remember_loss(int(_number(row["step"])), _number(row["loss"]))
+        for made in forks:
+            self.fork_at(made.fork_step)
 
     def _remember_loss(self, step: int, loss: float) -> None:
         self.highest = max(self.highest, step)

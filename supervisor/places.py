@@ -30,7 +30,10 @@ def root_address(storage: StorageSection, home: Home, notify: Notify) -> StoreAd
     if storage.url == EMBEDDED:
         from stormsail.supervisor.host.client import ensure_host
 
-        embedded = ensure_host(home, ray=False, store=True, num_cpus=None, notify=notify).store_address
+        info = ensure_host(home, ray=False, store=True, num_cpus=None, notify=notify)
+        embedded = info.store_address
+        if info.store_kind == "file":
+            notify(f"no embedded S3 server for this system: using the folder {home.store} instead")
     return address_from_config(storage, embedded)
 
 

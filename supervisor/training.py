@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.console import emit, styled
@@ -26,12 +26,12 @@ from stormsail.supervisor.launch import LaunchOptions, launch, outcome_of, twin_
 
 
 def train(
-    config: RunConfig, options: LaunchOptions, *, home: Home, config_folder: Path, notify: places.Notify
+    config: RunConfig, options: LaunchOptions, *, home: Home, config_folder: Path, notify: places.Notify, out: TextIO
 ) -> RunPlace:
     """Run to the end and prove what the drill asks for. Returns the run's place; raises how it ended if not well."""
-    place = _to_the_end(config, options, home=home, config_folder=config_folder, notify=notify)
+    place = _to_the_end(config, options, home=home, config_folder=config_folder, notify=notify, out=out)
     if config.drill.twin_step is not None:
-        prove(config, place, home=home, config_folder=config_folder, notify=notify)
+        prove(config, place, home=home, config_folder=config_folder, notify=notify, out=out)
     return place
 
 
@@ -42,11 +42,12 @@ def _to_the_end(
     home: Home,
     config_folder: Path,
     notify: places.Notify,
+    out: TextIO,
     stop_step: int | None = None,
     label: str = "",
 ) -> RunPlace:
     started = launch(config, options, home=home, config_folder=config_folder, notify=notify, stop_step=stop_step)
-    follow_to_end(started.actor, started.place, Screen(config, label=label), name=config.name)
+    follow_to_end(started.actor, started.place, Screen(config, label=label, out=out), name=config.name)
     return started.place
 
 
@@ -68,7 +69,9 @@ def follow_to_end(actor: Any, place: RunPlace, screen: Screen, *, name: str) -> 
 
 def raise_outcome(place: RunPlace, error: StormsailError | None) -> None:
     """Turn the way a run ended into the error that stands for it; returns if it ended well."""
-    record = outcome_of(place, error)
+    if error is not None:
+        raise error
+    record = outcome_of(place)
     if record.outcome == "finished":
         return
     last = _ending(Journal.read(place.store()))
@@ -81,8 +84,6 @@ def raise_outcome(place: RunPlace, error: StormsailError | None) -> None:
             f"every repair was tried: {last.data['reason']}",
             todo=f"everything is kept; read `stormsail report {place.name}`",
         )
-    if error is not None:
-        raise error
     raise _failure(last, record.exit_code, place)
 
 
@@ -101,7 +102,9 @@ def _ending(events: list[Event]) -> Event:
     return endings[-1]
 
 
-def prove(config: RunConfig, place: RunPlace, *, home: Home, config_folder: Path, notify: places.Notify) -> None:
+def prove(
+    config: RunConfig, place: RunPlace, *, home: Home, config_folder: Path, notify: places.Notify, out: TextIO
+) -> None:
     """Run the undisturbed twin up to the proof's step and compare the state, bit for bit, by digest."""
     step = config.drill.twin_step
     if step is None:
@@ -109,13 +112,14 @@ def prove(config: RunConfig, place: RunPlace, *, home: Home, config_folder: Path
     events = Journal.read(place.store())
     if any(event.kind == "drill.twin" for event in events):
         return
-    emit(styled(f"proof: an undisturbed twin runs to step {step}", "bold"))
+    emit(styled(f"proof: an undisturbed twin runs to step {step}", "bold", stream=out), stream=out)
     twin = _to_the_end(
         twin_of(config),
         LaunchOptions(fresh=True),
         home=home,
         config_folder=config_folder,
         notify=notify,
+        out=out,
         stop_step=step,
         label="twin: ",
     )
@@ -132,7 +136,7 @@ def prove(config: RunConfig, place: RunPlace, *, home: Home, config_folder: Path
         attempt=events[-1].attempt,
         data={"digest": mine, "twin_digest": other, "identical": mine is not None and mine == other},
     )
-    emit(f"{telling.clock(event.time_s)} {telling.tell(event)}")
+    emit(f"{telling.clock(event.time_s)} {telling.tell(event)}", stream=out)
 
 
 def digest_at(events: list[Event], step: int) -> str | None:

@@ -63,7 +63,7 @@ class ZeroEngine:
         self._engine: Any = deepspeed.initialize(
             model=module,
             optimizer=optimizer,
-            config=_deepspeed_config(config, precision, world_size),
+            config=_deepspeed_config(config, precision, world_size, parameters=_count(module)),
             dist_init_required=False,
         )[0]
         self.precision = precision
@@ -233,13 +233,14 @@ class ZeroEngine:
         gc.collect()  # DeepSpeed's hooks form cycles that would keep the old parameters alive
 
 
-def _deepspeed_config(config: RunConfig, precision: str, world_size: int) -> dict[str, Any]:
+def _deepspeed_config(config: RunConfig, precision: str, world_size: int, *, parameters: int) -> dict[str, Any]:
     steps = micro_steps(config.train.global_batch, world_size, config.train.micro_batch)
     return {
         "train_batch_size": config.train.micro_batch * steps * world_size,
         "train_micro_batch_size_per_gpu": config.train.micro_batch,
         "gradient_accumulation_steps": steps,
-        "zero_optimization": {"stage": 3},
+        # DeepSpeed's own bucket holds 500 million elements, whatever the model's size.
+        "zero_optimization": {"stage": 3, "reduce_bucket_size": min(500_000_000, parameters)},
         "bf16": {"enabled": precision == "bf16"},
         # Gradients of micro-batches add up in fp32; DeepSpeed's default would be bf16.
         "data_types": {"grad_accum_dtype": "fp32"},
@@ -247,6 +248,10 @@ def _deepspeed_config(config: RunConfig, precision: str, world_size: int) -> dic
         "zero_allow_untested_optimizer": True,
         "steps_per_print": None,
     }
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _piece(name: str, parameter: Any, rank: int) -> LocalPiece:

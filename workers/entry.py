@@ -130,12 +130,16 @@ class _Worker:
             joined, local_rank=self.local_rank, device=device, timeout_s=self.config.cluster.collective_timeout_s
         )
         store = open_store(self.assignment.store)
+        injector = Injector(
+            self.config.drill.faults, rank=joined.rank, fired=dict(placement.fired), announce=self._announce
+        )
         snapshots = SnapshotWriter(
             store,
             rank=joined.rank,
             world_size=joined.world_size,
             deliver=self._deliver_part,
             missed=self._missed,
+            written=injector.during_save,
             deadline_s=self.config.checkpoint.deadline_s,
         )
         self.loop = StepLoop(
@@ -153,9 +157,7 @@ class _Worker:
             ),
             supervisor=self,
             beat=self.beat,
-            injector=Injector(
-                self.config.drill.faults, rank=joined.rank, fired=dict(placement.fired), announce=self._announce
-            ),
+            injector=injector,
             snapshots=snapshots,
         )
         outcome = self.loop.run()

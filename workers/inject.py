@@ -28,7 +28,7 @@ class DrillError(RuntimeError):
 
 
 class Injector:
-    """Carries out the drill faults of this rank.
+    """Carries out the drill faults of this rank; `during_save` is called by the thread that saves, the rest by training.
 
     Args:
         faults: As declared, in order.
@@ -53,12 +53,17 @@ class Injector:
     def before_step(self, step: int) -> None:
         """Kill or raise, if this is the step and the rank for it."""
         for index, fault in enumerate(self._faults):
-            if isinstance(fault, KillFault) and fault.step == step and self._due(index, fault.rank, times=1):
-                self._fire(index, fault.kind, step)
-                os.kill(os.getpid(), signal.SIGKILL)
+            if isinstance(fault, KillFault) and fault.during == "step":
+                self._kill_if_due(index, fault, step)
             if isinstance(fault, RaiseFault) and fault.step == step and self._due(index, fault.rank, fault.times):
                 self._fire(index, fault.kind, step)
                 raise DrillError(f"drill: an error in user code at step {step}")
+
+    def during_save(self, step: int) -> None:
+        """Kill, if the checkpoint of this step is the one that must not get through."""
+        for index, fault in enumerate(self._faults):
+            if isinstance(fault, KillFault) and fault.during == "save":
+                self._kill_if_due(index, fault, step)
 
     def lr_scale(self, step: int, *, lr_factor: float) -> float:
         """What the applied learning rate is multiplied by at this step; all ranks agree, it is a pure function."""
@@ -82,6 +87,11 @@ class Injector:
                 if step == fault.step or times is not None:
                     self._fire(index, fault.kind, step)
                 engine.spoil_gradient(float("inf"))
+
+    def _kill_if_due(self, index: int, fault: KillFault, step: int) -> None:
+        if fault.step == step and self._due(index, fault.rank, times=1):
+            self._fire(index, fault.kind, step)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _due(self, index: int, rank: int, times: int | None) -> bool:
         return rank == self._rank and (times is None or self._fired.get(index, 0) < times)

@@ -25,6 +25,7 @@ from stormsail.workers.engine import ZeroEngine
 
 Deliver = Callable[[RankPart, "CheckpointMeta | None", float], None]
 Missed = Callable[[int, int, str], None]
+Written = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class SnapshotWriter:
         world_size: Ranks that write a part each.
         deliver: Hands a written part (and rank 0's metadata, and the seconds since the copy) to the committer.
         missed: Told (generation, step, why) when a save is abandoned.
+        written: Told the step of a save when this rank's part is on the store, before it is handed over.
         deadline_s: Limit of one save, from the copy on.
         depth: Copies that may wait in memory; one more is not taken.
     """
@@ -58,6 +60,7 @@ class SnapshotWriter:
         world_size: int,
         deliver: Deliver,
         missed: Missed,
+        written: Written,
         deadline_s: float,
         depth: int = 2,
     ) -> None:
@@ -66,6 +69,7 @@ class SnapshotWriter:
         self._world_size = world_size
         self._deliver = deliver
         self._missed = missed
+        self._written = written
         self._deadline_s = deadline_s
         self._depth = depth
         self._oldest_generation = 0
@@ -135,6 +139,7 @@ class SnapshotWriter:
             shards=job.shards,
             cancelled=cancelled,
         )
+        self._written(job.step)
         self._deliver(part, job.meta, self._age_s(job))
 
     @staticmethod

@@ -208,11 +208,14 @@ FaultTimes = Annotated[Positive | None, Field(description="fire only this many t
 
 
 class KillFault(Section):
-    """SIGKILL one rank at the start of a step, once."""
+    """SIGKILL one rank, once: at the start of a step, or while the checkpoint of a step is on its way."""
 
     kind: Literal["kill"]
     step: FaultStep
     rank: FaultRank = 0
+    during: Literal["step", "save"] = Field(
+        "step", description="`save`: after this rank wrote its part of the checkpoint of `step`, before it is committed"
+    )
 
 
 class LrInstabilityFault(Section):

@@ -1,0 +1,53 @@
+"""One machine for all cluster tests: its host process, Ray and store start once, and runs that tests only read are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stormsail.platform.data.tokens import write_shards
+from stormsail.supervisor.reading import ReadRun
+from tests.support.machine import Config, Machine
+
+STEPS = 60
+EVERY = 10
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A model so small that a step takes some 20 ms, and data that are quickly read."""
+    shards = tmp_path_factory.mktemp("data") / "shards"
+    text = np.frombuffer(b"a quick brown fox jumps over the lazy dog; " * 3000, dtype=np.uint8)
+    write_shards(shards, [text], vocab_size=256, shard_tokens=len(text), source="a sentence")
+    return {
+        "seed": 11,
+        "train": {"steps": STEPS, "global_batch": 4, "micro_batch": 2, "log_every": 10},
+        "model": {"args": {"vocab_size": 256, "d_model": 32, "layers": 2, "heads": 2}},
+        "data": {"factory": "builtin:tokens", "args": {"path": str(shards)}, "sequence_tokens": 32},
+        "optimizer": {"lr": 3e-3},
+        "schedule": {"warmup_steps": 5},
+        "checkpoint": {"every_steps": EVERY, "good_after_steps": 2},
+        "tracking": {"uri": None},
+        # Many runs share this machine's hour, and the drills break them on purpose.
+        "ladder": {"episodes_per_hour": 20},
+    }
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory, built_extensions: Path, base: Config) -> Iterator[Machine]:
+    """The machine; everything on it ends with the session."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "extensions").symlink_to(built_extensions.parent, target_is_directory=True)
+    made = Machine(home, tmp_path_factory.mktemp("work"), base)
+    yield made
+    made.run("down")
+
+
+@pytest.fixture(scope="session")
+def straight(machine: Machine) -> ReadRun:
+    """A run that nothing disturbed, finished."""
+    machine.run("train", machine.write("straight"))
+    return machine.read("straight")

@@ -1,0 +1,223 @@
+"""Small pieces of a run for tests of the supervisor: configuration, rows, parts of a checkpoint, and a whole staff."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
+from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.checkpoint.shards import Shard, ShardSpec
+from stormsail.platform.checkpoint.writer import write_part
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.journal_events import Event
+from stormsail.platform.messages import CheckpointRef, FaultKind, Heartbeat, JoinRequest, Phase, StepRow
+from stormsail.platform.storage.store import ObjectStore
+from stormsail.supervisor.committer import Committed, Committer
+from stormsail.supervisor.deciding import Decider
+from stormsail.supervisor.hearing import Hearing
+from stormsail.supervisor.keeping import Keeper
+from stormsail.supervisor.ladder import Fault
+from stormsail.supervisor.ledger import Ledger, parent_of
+from stormsail.supervisor.membership import Membership
+from stormsail.supervisor.phases import RunEvent
+
+LIMIT_S = 20.0
+ELEMENTS = 8
+
+
+def small_config(**changes: Any) -> RunConfig:
+    """A short run of two workers without a mirror; `changes` replace whole sections."""
+    values: dict[str, Any] = {
+        "name": "run",
+        "train": {"steps": 40},
+        "schedule": {"warmup_steps": 2},
+        "cluster": {"workers": 2},
+        "checkpoint": {"every_steps": 10, "good_after_steps": 2, "deadline_s": LIMIT_S},
+        "rollback": {"min_steps": 10},
+        "fp32": {"window_steps": 10},
+        "ladder": {"probation_steps": 3},
+        "journal": {"deadline_s": 0.2},
+        "tracking": {"uri": None},
+    }
+    return RunConfig.model_validate({**values, **changes})
+
+
+def step_row(step: int, *, generation: int = 1, **changes: Any) -> StepRow:
+    """A finished step."""
+    values: dict[str, Any] = {
+        "generation": generation,
+        "step": step,
+        "applied": step + 1,
+        "loss": 5.0 - 0.01 * step,
+        "grad_norm": 1.0,
+        "clipped_norm": 1.0,
+        "lr": 1e-3,
+        "lr_factor": 1.0,
+        "tokens": 2048,
+        "step_s": 0.1,
+        "time_s": 1_000_000.0 + step,
+        "precision": "bf16",
+        "outcome": "applied",
+    }
+    return StepRow(**{**values, **changes})
+
+
+def beat(
+    *, attempt: int = 1, rank: int = 0, step: int = 0, phase: Phase = Phase.STEP, generation: int = 1, **more: Any
+) -> Heartbeat:
+    """One heartbeat."""
+    return Heartbeat(attempt, generation, rank, phase, step, **more)
+
+
+def join_request(worker_rank: int, *, attempt: int = 1, data: str = "data") -> JoinRequest:
+    """A worker of this machine asks for a place."""
+    return JoinRequest(attempt, worker_rank, "127.0.0.1", f"host-{worker_rank}", 100 + worker_rank, "cpu", data)
+
+
+def numeric_fault(step: int, kind: FaultKind = FaultKind.SPIKE, onset: int | None = None) -> Fault:
+    """Bad numbers."""
+    return Fault(kind=kind, step=step, onset=step if onset is None else onset, time_s=1_000_000.0, signature=str(kind))
+
+
+def lost_process(step: int) -> Fault:
+    """A lost process."""
+    return Fault(kind=FaultKind.PROCESS, step=step, onset=step, time_s=1_000_000.0, detail="killed")
+
+
+def written_part(store: ObjectStore, ref: CheckpointRef, rank: int, world_size: int = 1, seed: int = 0) -> RankPart:
+    """One rank's part of a tiny state, really written."""
+    whole = np.random.default_rng(seed).normal(size=ELEMENTS).astype(np.float32)
+    size = ELEMENTS // world_size
+    shards = [
+        Shard(
+            ShardSpec("w", component, (ELEMENTS,), rank * size, size), (whole + index)[rank * size : (rank + 1) * size]
+        )
+        for index, component in enumerate(("exp_avg", "exp_avg_sq", "master"))
+    ]
+    return write_part(
+        store,
+        generation=ref.generation,
+        step=ref.step,
+        rank=rank,
+        world_size=world_size,
+        shards=shards,
+        cancelled=lambda: False,
+    )
+
+
+def checkpoint_meta(step: int, world_size: int = 1) -> CheckpointMeta:
+    """What belongs to that state."""
+    return CheckpointMeta(
+        step=step,
+        applied=step,
+        tokens=step * 2048,
+        data_position=step * 16,
+        world_size=world_size,
+        threads=1,
+        precision="bf16",
+        config_digest="c" * 64,
+    )
+
+
+class Staff:
+    """A supervisor's parts, wired as in a run, without the thread that drives it.
+
+    Args:
+        store: The run's store.
+        folder: The run's local folder.
+        config: The run.
+        writer: Names the claim in the journal.
+    """
+
+    def __init__(
+        self, store: ObjectStore, folder: Path, config: RunConfig | None = None, *, writer: str = "staff"
+    ) -> None:
+        self.store = store
+        self.config = config or small_config()
+        ensure_format(store)
+        self.ledger = Ledger(store, folder, writer=writer, deadline_s=self.config.journal.deadline_s)
+        self.keeper = Keeper(self.config, self.ledger, store)
+        self.published: list[Committed] = []
+        self.committer = Committer(
+            store,
+            deadline_s=self.config.checkpoint.deadline_s,
+            on_commit=self._published,
+            on_missed=self.keeper.missed,
+            parent_of=lambda generation: parent_of(self.ledger.record, generation),
+        )
+        self.decider = Decider(
+            self.config,
+            self.ledger,
+            store,
+            owner="staff",
+            stop_step=None,
+            on_generation=self.committer.advance,
+        )
+        self.membership = Membership(host="127.0.0.1", timeout_s=LIMIT_S)
+        self.hearing = Hearing(
+            self.config,
+            self.ledger,
+            decider=self.decider,
+            keeper=self.keeper,
+            committer=self.committer,
+            membership=self.membership,
+        )
+
+    def _published(self, done: Committed) -> None:
+        self.keeper.committed(done)
+        self.published.append(done)
+
+    def begin(self) -> None:
+        """Get the run to the point where workers of attempt 1 do steps of generation 1."""
+        self.ledger.note("run.started", config="{}", owner="staff", stop_step=None, changes=[])
+        self.decider.start()
+        self.ledger.move(RunEvent.RESOURCES_READY)
+        self.ledger.note("attempt.started", attempt=1, workers=self.config.cluster.workers)
+        self.hearing.begin(1)
+        self.membership.expect(attempt=1, generation=1, workers=self.config.cluster.workers)
+
+    def steps(self, first: int, last: int, **changes: Any) -> None:
+        """Rank 0 reports the steps first to last, both included."""
+        generation = self.ledger.record.generation
+        rows = tuple(step_row(step, generation=generation, **changes) for step in range(first, last + 1))
+        self.hearing.heartbeat(beat(attempt=self.ledger.record.attempt, step=last, generation=generation, rows=rows))
+
+    def checkpoint(self, step: int, *, good: bool = False, generation: int | None = None) -> CheckpointRef:
+        """Commit a real, tiny checkpoint."""
+        ref = CheckpointRef(self.ledger.record.generation if generation is None else generation, step)
+        self.committer.add(written_part(self.store, ref, 0, seed=step), checkpoint_meta(step), 0.0)
+        assert self.committer.drain(LIMIT_S)
+        if good:
+            self.ledger.note("checkpoint.good", step=step, generation=ref.generation)
+        return ref
+
+    def close(self) -> None:
+        """End the thread."""
+        self.committer.close()
+
+
+def kinds(events: Sequence[Event], *, without: Sequence[str] = ()) -> list[str]:
+    """The kinds of events, in order."""
+    return [event.kind for event in events if event.kind not in without]
+
+
+def data_of(events: Sequence[Event], kind: str) -> Mapping[str, Any]:
+    """The data of the last event of a kind."""
+    return [event for event in events if event.kind == kind][-1].data
+
+
+def within(holds: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
+    """Whether something comes true before the limit."""
+    pause = threading.Event()
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        pause.wait(0.01)
+    return True
