@@ -6,6 +6,7 @@ a worker that was cut off must not overwrite what its successor wrote.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import CheckpointError, StorageError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
+
+_log = logging.getLogger("stormsail.committer")
 
 
 @dataclass(slots=True)
@@ -79,15 +82,20 @@ class Committer:
     def add(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
         """Take a rank's part; from any thread."""
         ref = CheckpointRef(part.generation, part.step)
+        if not self._take(ref, part, meta, took_s):
+            # Outside the lock: who hears of it takes locks of its own, under which it calls this object.
+            self._on_missed(part.generation, part.step, f"rank {part.rank} wrote for a generation that is over")
+
+    def _take(self, ref: CheckpointRef, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> bool:
         with self._changed:
             if part.generation < self._oldest_generation:
-                self._on_missed(part.generation, part.step, f"rank {part.rank} wrote for a generation that is over")
-                return
+                return False
             save = self._saves.setdefault(ref, _Save(time.monotonic()))
             save.parts[part.rank] = part
             save.meta = meta or save.meta
             self._took_s[ref] = max(took_s, self._took_s.get(ref, 0.0))
             self._changed.notify_all()
+            return True
 
     def advance(self, generation: int) -> None:
         """Refuse and abandon everything older than `generation`, except saves that are already complete."""
@@ -132,10 +140,16 @@ class Committer:
                 ready = self._ready()
                 save = self._saves.pop(ready) if ready is not None else None
                 self._busy = save is not None
-            for ref in late:
-                self._on_missed(ref.generation, ref.step, f"not all ranks wrote within {self._deadline_s:.0f} s")
-            if ready is not None and save is not None:
-                self._publish(ready, save)
+            try:
+                for ref in late:
+                    self._on_missed(ref.generation, ref.step, f"not all ranks wrote within {self._deadline_s:.0f} s")
+                if ready is not None and save is not None:
+                    self._publish(ready, save)
+            except StorageError as error:
+                # It could not be noted: the run is another supervisor's, or the disk is full. Whoever drives the run
+                # meets the same error; this thread must live, because others wait for it.
+                _log.warning("committer.unheard why=%r", error.what)
+            finally:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()

@@ -65,7 +65,7 @@ class Decider:
         self._stop_step = stop_step
         self._on_generation = on_generation
         self._changed = changed
-        self._claimed = 0
+        self._claimed: int | None = None
         self._question: _Question | None = None
         self._pause = threading.Event()
 
@@ -197,9 +197,9 @@ class Decider:
 
     def _next_generation(self) -> int:
         """The next number. A supervisor that died may have claimed one and not have come to journal it."""
-        if not self._claimed:
+        if self._claimed is None:  # only once: what is claimed later is another supervisor's, and fences this one
             self._within_deadline(self._look_for_claims)
-        return max(self._claimed, self._ledger.record.generation) + 1
+        return max(self._claimed or 0, self._ledger.record.generation) + 1
 
     def _look_for_claims(self) -> None:
         self._claimed = max((made.number for made in list_generations(self._store)), default=0)

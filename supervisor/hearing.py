@@ -11,7 +11,7 @@ from typing import Any
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import ConfigError
+from stormsail.platform.errors import ConfigError, FencedError
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
@@ -127,16 +127,24 @@ class Hearing:
             if self._ledger.over.is_set() or self.abort:
                 return HeartbeatReply(abort=self.abort or "the supervisor has ended the run")
             self._progress = hang.observe(self._progress, beat, time.monotonic())
-            for row in beat.rows:
-                self._take_row(row)
-            for number, kind, fields in beat.lines:
-                self._take_line(beat, number, kind, dict(fields))
+            try:
+                self._take(beat)
+            except FencedError as error:  # another supervisor has the run: these workers are nobody's any more
+                self._ledger.error = error
+                self.abort = str(error)
+                return HeartbeatReply(abort=self.abort)
             return HeartbeatReply(stop_requested=self._ledger.stop_reason)
 
     def find_stuck(self) -> hang.Stuck | None:
         """The rank that has not moved for too long, or None."""
         with self._ledger.lock:
             return hang.find_stuck(self._progress, self._limits, time.monotonic())
+
+    def _take(self, beat: Heartbeat) -> None:
+        for row in beat.rows:
+            self._take_row(row)
+        for number, kind, fields in beat.lines:
+            self._take_line(beat, number, kind, dict(fields))
 
     def _take_row(self, row: StepRow) -> None:
         if not self._ledger.add_row(row):
@@ -225,7 +233,8 @@ class Hearing:
 
     def drill_fired(self, index: int, kind: str, step: int, rank: int) -> None:
         """A drill fault fires; recorded before it has its effect."""
-        self.fired_s = time.time()
+        if kind == "kill":  # the only one whose moment nobody else can tell
+            self.fired_s = time.time()
         self._ledger.note("drill.fired", step=step, index=index, kind=kind, rank=rank)
 
     def worker_failed(self, failure: WorkerFailure) -> None:

@@ -78,11 +78,12 @@ class Keeper:
     def _delete_spare(self) -> None:
         record = self._ledger.record
         commits = scan_commits(self._store).commits
+        live = live_refs(record.generations, commits)
         plan = retain(
             commits,
             good=record.good,
-            live=live_refs(record.generations, commits),
-            head_step=max((commit.step for commit in commits), default=0),
+            live=live,
+            head_step=max((ref.step for ref in live), default=0),
             keep_last=self._config.checkpoint.keep_last,
             ladder_min_steps=max(self._config.rollback.min_steps, self._config.fp32.window_steps),
         )

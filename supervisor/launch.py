@@ -24,7 +24,7 @@ from stormsail.platform.runs import RunPlace, begin_incarnation, find_run, no_su
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.store import StoreAddress
-from stormsail.supervisor import places
+from stormsail.supervisor import places, telling
 from stormsail.supervisor.record import Record, fold
 from stormsail.supervisor.run import RunSpec
 from stormsail.workers.quiet import mute_error_feed
@@ -237,10 +237,12 @@ def _refuse_live_owner(place: RunPlace) -> None:
             where=place.address.url,
             todo=f"try `stormsail attach {place.name}` in a minute",
         ) from error
-    started = next((event for event in snapshot.events if event.kind.startswith("run.")), None)
-    owner = started.data.get("owner", "another process") if started else "another process"
+    claims = [event for event in snapshot.events if event.kind in ("run.started", "run.continued")]
+    owner = (
+        f"owned by {claims[-1].data['owner']} since {telling.clock(claims[-1].time_s)}" if claims else "just started"
+    )
     raise RunExistsError(
-        f"run {place.name!r} is live: owned by {owner}, at step {snapshot.step}",
+        f"run {place.name!r} is live: {owner}, at step {snapshot.step}",
         where=place.address.url,
         todo=f"follow it with `stormsail attach {place.name}`, end it with `stormsail stop {place.name}`, "
         "or choose another name with `--set name=...`",

@@ -154,7 +154,9 @@ class Ledger:
         """A new generation goes on from here: what older ones saw beyond may not come again, and is put aside."""
         with self.lock:
             self._losses = {known: loss for known, loss in self._losses.items() if known < step}
-            self._before_fork = {known: row for known, row in self._line.items() if known >= step}
+            # Two forks in a row, because a checkpoint was damaged, must not lose what the first put aside.
+            passed = self._before_fork | self._line
+            self._before_fork = {known: row for known, row in passed.items() if known >= step}
             self._line = {known: row for known, row in self._line.items() if known < step}
 
     def forget_losses(self) -> None:

@@ -77,7 +77,7 @@ def _draw_incidents(axes: Any, incidents: Sequence[IncidentEntry]) -> None:
     for incident in incidents:
         if incident.step is None:
             continue
-        tier = incident.tier_name.replace("_", " ")
+        tier = incident.tier_name.replace("_", " ").replace("fp32", "FP32")
         axes.axvline(incident.step, color=_INK, lw=0.8, ls=":")
         axes.annotate(
             f"{_KINDS.get(incident.kind, incident.kind)}\ntier {incident.tier}: {tier}",

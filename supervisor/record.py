@@ -47,7 +47,7 @@ class Record:
         skip: Sample ranges left out of the data order.
         ladder: The ladder's state.
         fired: How often each drill fault has fired, by index.
-            data_digest: Digest of the data that the first world read.
+        data_digest: Digest of the data that the first world read.
         config: The configuration in force, as dumped JSON ("" before the start).
         outcome: "" while the run is not over, else finished, stopped, exhausted or failed.
         exit_code: Exit code that goes with the outcome.

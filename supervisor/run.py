@@ -6,6 +6,7 @@ the ledger, and so in the journal, and a new supervisor takes over where the old
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -129,6 +130,7 @@ class RunSupervisor:
             owner=owner,
             stop_step=spec.stop_step,
             on_generation=self._committer.advance,
+            changed=bool(spec.changes),
         )
         self._membership = Membership(host=host, timeout_s=self.config.cluster.start_timeout_s)
         self.hearing = Hearing(
@@ -140,6 +142,7 @@ class RunSupervisor:
             membership=self._membership,
         )
         self._mirror: mirror.MirrorProcess | None = None
+        self._lease_lock = threading.Lock()
 
     # ---------------------------------------------------------------------- course
 
@@ -175,12 +178,28 @@ class RunSupervisor:
         self._hands.prepare(self.ledger.note)
         directive: Directive | None = self._decider.start()
         while directive is not None:
-            self._hands.wait_for_room(self.config, self.ledger.note, lambda: bool(self.ledger.stop_reason))
-            if self.ledger.stop_reason:
-                self._stopped(self.ledger.position)
+            self._hands.wait_for_room(self.config, self.ledger.note, self._is_called_off)
+            self._check_fence()
+            if not self._go_on(RunEvent.RESOURCES_READY):
                 return
-            self.ledger.move(RunEvent.RESOURCES_READY)
             directive = self._attempt(directive)
+
+    def _is_called_off(self) -> bool:
+        return bool(self.ledger.stop_reason) or self.ledger.error is not None
+
+    def _check_fence(self) -> None:
+        """What a thread has found out holds for all: from here on another supervisor writes this run's journal."""
+        if isinstance(self.ledger.error, FencedError):
+            raise self.ledger.error
+
+    def _go_on(self, event: RunEvent) -> bool:
+        """Move the phase, unless a person has asked to stop meanwhile: then the run ends here."""
+        with self.ledger.lock:
+            if not self.ledger.stop_reason:
+                self.ledger.move(event)
+                return True
+        self._stopped(self.ledger.position)
+        return False
 
     def _attempt(self, directive: Directive) -> Directive | None:
         """Run one attempt. Returns what the next one is to do, or None if the run is over."""
@@ -189,10 +208,11 @@ class RunSupervisor:
         self.hearing.begin(attempt)
         self._membership.expect(attempt=attempt, generation=directive.generation, workers=self.config.cluster.workers)
         result = self._hands.run_attempt(self.config, attempt)
+        self._check_fence()
         self._committer.settle(SETTLE_S)
         if self.ledger.record.outcome:
             return None
-        if result.ok:
+        if result.ok and self._ended_as_asked():
             self._ended_well()
             return None
         return self._failed(result)
@@ -213,22 +233,23 @@ class RunSupervisor:
             details=fault.details,
             fault_time_s=self.hearing.fired_s if fault.kind is FaultKind.PROCESS else None,
         )
-        if self.ledger.stop_reason:
-            self._stopped(self.ledger.position)
-            return None
         directive = self._decider.decide(fault.for_ladder(), fault)
-        if directive.stop_reason:
+        if self.ledger.record.outcome:
             return None
-        self.ledger.move(RunEvent.RESTART)
-        return directive
+        return directive if self._go_on(RunEvent.RESTART) else None
+
+    def _ended_as_asked(self) -> bool:
+        """Whether rank 0 said how its loop ended, and that was the last step or what a person had asked for."""
+        outcome = self.hearing.loop_end.get("outcome")
+        return outcome == "done" or (outcome == "stopped" and bool(self.ledger.stop_reason))
 
     def _ended_well(self) -> None:
         self._committer.drain(self.config.checkpoint.deadline_s)
-        step = int(self.hearing.loop_end.get("step", self.ledger.position))
-        if self.hearing.loop_end.get("outcome") == "stopped":
+        step = int(self.hearing.loop_end["step"])
+        if self.hearing.loop_end["outcome"] == "stopped":
             self._stopped(step)
             return
-        applied = int(self.hearing.loop_end.get("applied", 0))
+        applied = int(self.hearing.loop_end["applied"])
         self.ledger.note("run.finished", step=step, applied=applied, digest=self._digest_at(step), exit_code=0)
         self.ledger.move(RunEvent.FINISHED)
 
@@ -256,26 +277,31 @@ class RunSupervisor:
         self.ledger.error = error
         if isinstance(error, FencedError) or self.ledger.record.outcome:
             return
-        self.ledger.note("run.failed", error=str(error), exit_code=error.exit_code)
+        with contextlib.suppress(StorageError):  # whoever follows the run hears of `error`; the journal cannot
+            self.ledger.note("run.failed", error=str(error), exit_code=error.exit_code)
         if not self.ledger.phase.terminal:
             self.ledger.move(RunEvent.GAVE_UP)
 
     def _close(self) -> None:
         self._committer.close()
         fenced = isinstance(self.ledger.error, FencedError)
-        try:
-            if not fenced:
-                self.ledger.flush(self.config.journal.deadline_s)
-                store_report(self._store)
-            if self._mirror is not None:
-                self._mirror.close()
-            if not fenced:
-                with self.ledger.lock:
-                    self._lease.release()
-        except StorageError as error:
-            self.ledger.error = self.ledger.error or error
-        finally:
-            self.ledger.over.set()
+        steps = [] if self._mirror is None else [self._mirror.close]
+        if not fenced:
+            steps = [self._store_all, *steps, self._release]
+        for step in steps:
+            try:
+                step()
+            except StorageError as error:
+                self.ledger.error = self.ledger.error or error
+        self.ledger.over.set()
+
+    def _store_all(self) -> None:
+        self.ledger.flush(self.config.journal.deadline_s)
+        store_report(self._store)
+
+    def _release(self) -> None:
+        with self._lease_lock:
+            self._lease.release()
 
     # --------------------------------------------------------------------- people
 
@@ -301,7 +327,7 @@ class RunSupervisor:
                     self.ledger.flush(_TICK_S)
                 if now - last_renewal > LEASE_TTL_S / 3:
                     last_renewal = now
-                    with self.ledger.lock:
+                    with self._lease_lock:  # not the ledger's: a store that is slow must not hold up heartbeats
                         self._lease.renew(time.time())
             except FencedError as error:
                 self.ledger.error = error

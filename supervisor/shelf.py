@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.keys import PACKS, PARTS, owner_of
 from stormsail.platform.checkpoint.lines import list_generations, live_refs
 from stormsail.platform.checkpoint.verify import verify
 from stormsail.platform.journal import Journal
+from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
+from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor import telling
 from stormsail.supervisor.record import fold
 
@@ -30,7 +33,7 @@ class Verified:
 
 
 def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
-    """Every committed checkpoint, oldest first, and every commit that cannot be read."""
+    """Every committed checkpoint, oldest first; then saves without a commit, and commits that cannot be read."""
     store = place.store()
     record = fold(Journal.read(store))
     scan = scan_commits(store)
@@ -47,18 +50,29 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
         }
         for commit in sorted(scan.commits, key=lambda item: (item.step, item.generation))
     ]
-    return rows + [
-        {
-            "generation": None,
-            "step": None,
-            "state": "unreadable",
-            "good": False,
-            "bytes": 0,
-            "digest": problem.key,
-            "time_s": 0,
-        }
-        for problem in scan.problems
-    ]
+    unreadable = {owner_of(problem.key) for problem in scan.problems}
+    incomplete = _uncommitted(store, unreadable | {commit.ref for commit in scan.commits})
+    rows += [_without_state(ref.generation, ref.step, "incomplete", "") for ref in incomplete]
+    return rows + [_without_state(None, None, "unreadable", problem.key) for problem in scan.problems]
+
+
+def _uncommitted(store: ObjectStore, committed: set[CheckpointRef | None]) -> list[CheckpointRef]:
+    """Saves of which something was written, but not (or not yet) the commit: they are never restored."""
+    written = {owner_of(info.key) for prefix in (PARTS, PACKS) for info in store.list(prefix)}
+    found = {ref for ref in written if ref is not None} - committed
+    return sorted(found, key=lambda ref: (ref.step, ref.generation))
+
+
+def _without_state(generation: int | None, step: int | None, state: str, key: str) -> dict[str, Any]:
+    return {
+        "generation": generation,
+        "step": step,
+        "state": state,
+        "good": False,
+        "bytes": 0,
+        "digest": key,
+        "time_s": None,
+    }
 
 
 def _state(live: bool, corrupt: bool) -> str:  # noqa: FBT001 - two facts, one word
@@ -72,12 +86,16 @@ def render_shelf(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "no checkpoints"
     head = f"{'checkpoint':>12}  {'state':<11} {'good':<4} {'MB':>8}  {'committed':<9} digest"
-    lines = [
-        f"{str(row['generation']) + '/' + str(row['step']):>12}  {row['state']:<11} {'yes' if row['good'] else 'no':<4} "
-        f"{row['bytes'] / _MB:>8.1f}  {telling.clock(row['time_s']):<9} {row['digest']}"
-        for row in rows
-    ]
-    return "\n".join([head, *lines])
+    return "\n".join([head, *(_line(row) for row in rows)])
+
+
+def _line(row: dict[str, Any]) -> str:
+    name = "-" if row["step"] is None else f"{row['generation']}/{row['step']}"
+    committed = "-" if row["time_s"] is None else telling.clock(row["time_s"])
+    return (
+        f"{name:>12}  {row['state']:<11} {'yes' if row['good'] else 'no':<4} {row['bytes'] / _MB:>8.1f}  "
+        f"{committed:<9} {row['digest']}".rstrip()
+    )
 
 
 def verify_shelf(place: RunPlace) -> Verified:

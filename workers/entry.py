@@ -106,7 +106,7 @@ class _Worker:
         self.beat = HeartbeatThread(
             supervisor_sender(self.actor, timeout_s=_CALL_TIMEOUT_S), attempt=assignment.attempt, rank=worker_rank
         )
-        self.loop: Any = None
+        self.session: Any = None
 
     # --------------------------------------------------------- setting up, running
 
@@ -117,6 +117,7 @@ class _Worker:
         from stormsail.workers.batches import BatchReader
         from stormsail.workers.inject import Injector
         from stormsail.workers.loop import StepLoop
+        from stormsail.workers.session import Session
         from stormsail.workers.snapshot import SnapshotWriter
 
         device = _device()
@@ -139,35 +140,43 @@ class _Worker:
             world_size=joined.world_size,
             deliver=self._deliver_part,
             missed=self._missed,
-            written=injector.during_save,
             deadline_s=self.config.checkpoint.deadline_s,
+            written=injector.during_save,
         )
-        self.loop = StepLoop(
+        reader = BatchReader(
+            source,
+            rank=joined.rank,
+            world_size=joined.world_size,
+            global_batch=self.config.train.global_batch,
+            micro_batch=self.config.train.micro_batch,
+            sequence_tokens=self.config.data.sequence_tokens,
+        )
+        self.session = Session(
             self.config,
-            placement,
+            joined,
             device=device,
             store=store,
-            source=BatchReader(
-                source,
-                rank=joined.rank,
-                world_size=joined.world_size,
-                global_batch=self.config.train.global_batch,
-                micro_batch=self.config.train.micro_batch,
-                sequence_tokens=self.config.data.sequence_tokens,
-            ),
+            samples=reader.samples,
+            supervisor=self,
+            beat=self.beat,
+            on_generation=snapshots.drop_before,
+        )
+        loop = StepLoop(
+            self.session,
+            source=reader,
             supervisor=self,
             beat=self.beat,
             injector=injector,
             snapshots=snapshots,
         )
-        outcome = self.loop.run()
-        self.beat.at(Phase.SAVE, self.loop.position.step)
+        outcome = loop.run(placement.directive)
+        self.beat.at(Phase.SAVE, self.session.position.step)
         snapshots.close(self.config.checkpoint.deadline_s)
         torch.distributed.barrier()  # nobody leaves while a peer still needs the group
-        self.beat.at(Phase.DONE, self.loop.position.step)
+        self.beat.at(Phase.DONE, self.session.position.step)
         if joined.rank == 0:
             self.beat.line(
-                "loop.ended", outcome=outcome, step=self.loop.position.step, applied=self.loop.position.applied
+                "loop.ended", outcome=outcome, step=self.session.position.step, applied=self.session.position.applied
             )
         world.leave()
 
@@ -227,6 +236,7 @@ class _Worker:
             raise error.cause from error
 
     def _announce(self, index: int, kind: str, step: int) -> None:
+        self.beat.flush()  # what this rank has done counts, though it may be dead a moment later
         self._call("drill_fired", index, kind, step, self.worker_rank)
 
     def _deliver_part(self, part: Any, meta: Any, took_s: float) -> None:
@@ -251,7 +261,7 @@ class _Worker:
         failure = WorkerFailure(
             attempt=self.assignment.attempt,
             rank=self.worker_rank,
-            step=self.loop.position.step if self.loop is not None else -1,
+            step=self.session.position.step if self.session is not None else -1,
             origin=_origin(error),
             error=_headline(error),
             details=getattr(error, "details", "") or "".join(traceback.format_exception(error)),

@@ -47,8 +47,8 @@ class SnapshotWriter:
         world_size: Ranks that write a part each.
         deliver: Hands a written part (and rank 0's metadata, and the seconds since the copy) to the committer.
         missed: Told (generation, step, why) when a save is abandoned.
-        written: Told the step of a save when this rank's part is on the store, before it is handed over.
         deadline_s: Limit of one save, from the copy on.
+        written: Told the step of a save when this rank's part is on the store, before it is handed over.
         depth: Copies that may wait in memory; one more is not taken.
     """
 
@@ -60,8 +60,8 @@ class SnapshotWriter:
         world_size: int,
         deliver: Deliver,
         missed: Missed,
-        written: Written,
         deadline_s: float,
+        written: Written = lambda _step: None,
         depth: int = 2,
     ) -> None:
         self._store = store

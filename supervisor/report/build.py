@@ -58,7 +58,7 @@ def build_report(
     counts = Counter(event.kind for event in journal)
     return Report(
         run=run or _name(journal),
-        version=version or __version__,
+        stormsail=version or __version__,
         outcome=ending.outcome,
         outcome_reason=ending.reason,
         exit_code=ending.exit_code,

@@ -153,7 +153,7 @@ class Report:
 
     Attributes:
         run: Its name.
-        version: Version of Stormsail.
+        stormsail: Version of Stormsail.
         outcome: done, stopped, exhausted, failed, or running.
         outcome_reason: Why, where that is not plain.
         exit_code: Exit code of the outcome; None while it runs.
@@ -181,7 +181,7 @@ class Report:
     """
 
     run: str
-    version: str
+    stormsail: str
     outcome: str
     outcome_reason: str
     exit_code: int | None

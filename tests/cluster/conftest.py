@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from stormsail.platform.data.tokens import write_shards
 from stormsail.supervisor.reading import ReadRun
 from tests.support.machine import Config, Machine
 
-STEPS = 60
-EVERY = 10
+STEPS = 70
+MODULES = Path(__file__).parent / "modules"
 
 
 @pytest.fixture(scope="session")
@@ -24,30 +25,30 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
     write_shards(shards, [text], vocab_size=256, shard_tokens=len(text), source="a sentence")
     return {
         "seed": 11,
-        "train": {"steps": STEPS, "global_batch": 4, "micro_batch": 2, "log_every": 10},
+        "train": {"steps": STEPS, "global_batch": 4, "micro_batch": 2},
         "model": {"args": {"vocab_size": 256, "d_model": 32, "layers": 2, "heads": 2}},
         "data": {"factory": "builtin:tokens", "args": {"path": str(shards)}, "sequence_tokens": 32},
         "optimizer": {"lr": 3e-3},
         "schedule": {"warmup_steps": 5},
-        "checkpoint": {"every_steps": EVERY, "good_after_steps": 2},
+        "checkpoint": {"every_steps": 10, "good_after_steps": 2},
         "tracking": {"uri": None},
-        # Many runs share this machine's hour, and the drills break them on purpose.
-        "ladder": {"episodes_per_hour": 20},
     }
 
 
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory: pytest.TempPathFactory, built_extensions: Path, base: Config) -> Iterator[Machine]:
     """The machine; everything on it ends with the session."""
-    home = tmp_path_factory.mktemp("home")
+    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("work")
     (home / "extensions").symlink_to(built_extensions.parent, target_is_directory=True)
-    made = Machine(home, tmp_path_factory.mktemp("work"), base)
+    for module in MODULES.glob("*.py"):
+        shutil.copy(module, folder)
+    made = Machine(home, folder, base)
     yield made
-    made.run("down")
+    made.run("down", "--force")
 
 
 @pytest.fixture(scope="session")
 def straight(machine: Machine) -> ReadRun:
-    """A run that nothing disturbed, finished."""
+    """A run that nothing disturbed, as it stood when it was finished. Others may have extended it since."""
     machine.run("train", machine.write("straight"))
     return machine.read("straight")

@@ -10,12 +10,14 @@ from stormsail.platform.storage.store import ObjectInfo
 
 
 class FragileStore(MemoryStore):
-    """Attributes: `down`: what each operation raises, or None; `lost_answers`: puts that succeed and raise."""
+    """Attributes: `down`: what each operation raises, or None; `lost_answers`: puts that succeed and raise;
+    `failures`: how many operations still fail before it is well again."""
 
     def __init__(self) -> None:
         super().__init__("fragile")
         self.down: StorageError | None = None
         self.lost_answers = 0
+        self.failures = 0
         self.puts = 0
 
     def go_down(self) -> None:
@@ -46,3 +48,6 @@ class FragileStore(MemoryStore):
     def _check(self) -> None:
         if self.down is not None:
             raise self.down
+        if self.failures:
+            self.failures -= 1
+            raise StorageUnavailableError("Nobody answers yet")

@@ -110,8 +110,9 @@ class Machine:
         try:
             yield process
         finally:
-            process.kill()
-            process.communicate()
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def command(self, *words: str | Path) -> list[str]:
         """The command line; the console script that was installed beside this Python."""
@@ -146,6 +147,28 @@ def wait_for(look: Callable[[], T], enough: Callable[[T], bool], *, within_s: fl
         assert time.monotonic() < deadline, f"not within {within_s:.0f} s; last seen: {found}"
         time.sleep(0.2)
     return found
+
+
+def ending(process: subprocess.Popen[str], *, within_s: float) -> Ended:
+    """Wait for a command that was started, and take what it wrote."""
+    out, err = process.communicate(timeout=within_s)
+    return Ended(process.returncode, out, err)
+
+
+@contextmanager
+def brake(pedal: Path) -> Iterator[None]:
+    """Let runs with this brake crawl for as long as the block runs; see `paced`."""
+    pedal.touch()
+    try:
+        yield
+    finally:
+        pedal.unlink(missing_ok=True)
+
+
+def paced(base: Config, *, pace_s: float = 0.0, brake: Path | None = None, free: int = 0) -> Config:
+    """The base's data at a pace: seconds a sample; the first `free` samples of each process ignore the brake."""
+    args = {"path": base["data"]["args"]["path"], "pace_s": pace_s, "free": free}
+    return {"factory": "paced:build", "args": args if brake is None else {**args, "brake": str(brake)}}
 
 
 def merged(base: Config, over: Config) -> Config:

@@ -12,7 +12,7 @@ from stormsail.supervisor.report.build import build_report
 from stormsail.supervisor.report.model import Report
 
 KEYS = {
-    "run", "version", "outcome", "exit_code", "wall_s", "ettr", "ettr_without_queueing", "productive_s", "replay_s",
+    "run", "stormsail", "outcome", "exit_code", "wall_s", "ettr", "ettr_without_queueing", "productive_s", "replay_s",
     "stall_s", "restart_s", "idle_s", "lost_steps", "steps", "applied", "tokens", "final_loss", "final_digest",
     "incidents", "lr_events", "checkpoints", "drill",
 }  # fmt: skip
@@ -188,7 +188,7 @@ def test_without_a_name_the_journal_is_asked(config: str, name: str) -> None:
 def test_without_a_version_it_is_the_one_that_runs() -> None:
     tape = Tape()
     tape.note("run.started")
-    assert build_report(tape.events, []).version == __version__
+    assert build_report(tape.events, []).stormsail == __version__
 
 
 def test_an_empty_journal_is_a_bug_of_the_caller() -> None:

@@ -1,0 +1,44 @@
+"""Token shards at a chosen pace, for tests that act while a run runs; the samples are those of `builtin:tokens`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from stormsail.platform.config.model import DataSection
+from stormsail.platform.data.source import ShardSource
+from stormsail.platform.data.tokens import Sample, TokenDataset
+
+_CRAWL_S = 0.5
+
+
+class Paced:
+    """Each sample takes `pace_s`; where the file `brake` is there, those after the first `free` crawl, in each process."""
+
+    def __init__(self, inner: ShardSource, *, pace_s: float, brake: Path | None, free: int) -> None:
+        self._inner = inner
+        self._pace_s = pace_s
+        self._brake = brake
+        self._free = free
+
+    @property
+    def digest(self) -> str:
+        return self._inner.digest
+
+    def samples(self) -> int:
+        return self._inner.samples()
+
+    def sample(self, index: int, /) -> Sample:
+        self._free -= 1
+        time.sleep(_CRAWL_S if self._free < 0 and self._brake is not None and self._brake.exists() else self._pace_s)
+        return self._inner.sample(index)
+
+
+def build(section: DataSection) -> Paced:
+    brake = section.args.get("brake")
+    return Paced(
+        ShardSource(TokenDataset.open(Path(section.args["path"])), section.sequence_tokens),
+        pace_s=section.args.get("pace_s", 0.0),
+        brake=None if brake is None else Path(brake),
+        free=section.args.get("free", 0),
+    )

@@ -1,0 +1,133 @@
+"""Checkpoints from the run's side: noted, promoted, and deleted only when nobody may need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.fragile_store import FragileStore
+from tests.support.run_kit import LIMIT_S, Staff, data_of, kinds, small_config, written_part
+
+from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.errors import StorageUnavailableError
+from stormsail.platform.journal import Journal
+from stormsail.platform.messages import CheckpointRef, FaultKind, Incident
+
+QUICK = {
+    "every_steps": 1,
+    "good_after_steps": 1,
+    "keep_last": 1,
+    "max_missed": 2,
+    "deadline_s": LIMIT_S,
+}
+
+
+@pytest.fixture
+def staff(tmp_path: Path) -> Iterator[Staff]:
+    made = Staff(FragileStore(), tmp_path, small_config(checkpoint=QUICK))
+    made.begin()
+    yield made
+    made.close()
+
+
+def journal(staff: Staff) -> list[str]:
+    return kinds(Journal.read(staff.store))
+
+
+def steps_on_store(staff: Staff) -> list[int]:
+    return [commit.step for commit in list_commits(staff.store)]
+
+
+def test_a_commit_is_noted_with_what_the_report_needs(staff: Staff) -> None:
+    staff.checkpoint(1)
+    noted = data_of(Journal.read(staff.store), "checkpoint.committed")
+    assert noted["generation"] == 1
+    assert noted["finite"] is True
+    assert noted["digest"] == staff.published[0].manifest.root
+    assert noted["bytes"] > 0
+
+
+def test_misses_in_a_row_raise_one_alert(staff: Staff) -> None:
+    for step in (1, 2, 3):
+        staff.keeper.missed(1, step, "slow")
+    assert journal(staff).count("checkpoint.missed") == 3
+    assert journal(staff).count("checkpoint.alert") == 1
+    assert data_of(Journal.read(staff.store), "checkpoint.alert")["missed"] == 2
+
+
+def test_a_commit_ends_the_row_of_misses(staff: Staff) -> None:
+    staff.keeper.missed(1, 1, "slow")
+    staff.checkpoint(2)
+    staff.keeper.missed(1, 3, "slow")
+    assert "checkpoint.alert" not in journal(staff)
+
+
+def test_nothing_is_promoted_inside_a_numeric_episode(staff: Staff) -> None:
+    staff.steps(0, 5)
+    staff.checkpoint(3)
+    staff.hearing.incident(Incident(1, 5, 5, FaultKind.SPIKE, 9.0))
+    staff.keeper.promote(30)
+    assert staff.ledger.record.good == frozenset()
+
+
+def test_what_nobody_may_need_is_noted_as_deleted_and_then_deleted(staff: Staff) -> None:
+    for step in range(1, 25):
+        staff.checkpoint(step, good=True)
+    kept = steps_on_store(staff)
+    assert set(kept) < set(range(1, 25))
+    assert [commit.ref.step for commit in staff.ledger.record.commits] == kept
+    assert CheckpointRef(1, 2) in staff.ledger.record.deleted
+
+
+def test_what_a_repair_may_go_back_to_is_kept(staff: Staff) -> None:
+    for step in range(1, 25):
+        staff.checkpoint(step, good=True)
+    kept = steps_on_store(staff)
+    head = staff.config.rollback.min_steps
+    assert any(24 - 2 * head <= step <= 24 - head for step in kept)
+    assert 24 in kept
+
+
+def test_after_a_rollback_the_run_is_as_young_as_where_it_goes_on(staff: Staff) -> None:
+    """Else what lies far behind the steps that were thrown away would count as far enough behind the head."""
+    staff.steps(0, 29)
+    for step in (2, 14):
+        staff.checkpoint(step, good=True)
+    staff.checkpoint(29)
+    staff.ledger.note("generation.created", generation=2, parent=1, fork_step=14, reason="rollback", owner="test")
+    staff.committer.advance(2)
+    for step in (15, 16, 17):
+        staff.checkpoint(step, good=True)
+    assert 2 in steps_on_store(staff)
+
+
+def test_a_store_that_cannot_delete_now_costs_nothing_but_a_note(staff: Staff) -> None:
+    staff.store = broken = staff.store
+    assert isinstance(broken, FragileStore)
+    staff.checkpoint(1)
+    manifest = staff.published[0]
+    broken.down = StorageUnavailableError("Nobody answers", where="here")
+    staff.keeper.committed(manifest)
+    broken.come_back()
+    staff.ledger.flush(LIMIT_S)
+    assert data_of(Journal.read(staff.store), "checkpoint.retention_failed")["why"]
+
+
+def test_the_sweep_removes_what_dead_saves_left_behind_and_no_checkpoint(staff: Staff) -> None:
+    staff.checkpoint(1)
+    written_part(staff.store, CheckpointRef(1, 2), 0)
+    objects = len(list(staff.store.list()))
+    staff.ledger.note(
+        "generation.created", generation=2, parent=1, fork_step=1, reason="another supervisor", owner="test"
+    )
+    staff.keeper.sweep(4e9)
+    assert len(list(staff.store.list("packs/"))) == 1
+    assert len(list(staff.store.list())) < objects + 2
+    assert steps_on_store(staff) == [1]
+    assert data_of(Journal.read(staff.store), "checkpoint.swept")["objects"] >= 1
+
+
+def test_a_sweep_that_finds_nothing_says_nothing(staff: Staff) -> None:
+    staff.keeper.sweep(4e9)
+    assert "checkpoint.swept" not in journal(staff)

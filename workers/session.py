@@ -1,0 +1,217 @@
+"""What a rank holds of the run: engine, position, baselines and order, all brought where a directive says.
+
+Everything that rolls back together is here, and changes only by a step (`loop.py`) or by obeying a directive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from stormsail.platform.checkpoint.manifest import CheckpointMeta
+from stormsail.platform.config.dump import config_digest
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.data.order import DataOrder
+from stormsail.platform.errors import InternalError
+from stormsail.platform.messages import CheckpointRef, Directive, Incident, Phase, World
+from stormsail.platform.storage.store import ObjectStore
+from stormsail.workers import restore as restoring
+from stormsail.workers import vitals
+from stormsail.workers.continuity import Continuity
+from stormsail.workers.detect.verdict import DetectorState
+from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.heartbeat import HeartbeatThread
+from stormsail.workers.measure import software
+
+MAX_RESTORE_TRIES = 8
+
+
+class Supervisor(Protocol):
+    """What rank 0 asks of the supervisor; each call blocks and is made only off the healthy path."""
+
+    def incident(self, incident: Incident) -> Directive:
+        """Report an incident and get the decision."""
+
+    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
+        """Report that a checkpoint could not be loaded and get another decision."""
+
+
+@dataclass
+class Position:
+    """Where the run is; rolls back with the state.
+
+    Attributes:
+        step: Next step to run (= global batches consumed).
+        applied: Optimizer updates so far.
+        tokens: Real tokens consumed so far.
+    """
+
+    step: int = 0
+    applied: int = 0
+    tokens: int = 0
+
+
+class Session:
+    """The state of one rank in one world. All methods are called from the training thread.
+
+    Args:
+        config: The run.
+        world: The process group that this rank is in.
+        device: Where to compute.
+        store: The run's store.
+        samples: Samples of the data source.
+        supervisor: Asked by rank 0 when a checkpoint cannot be loaded.
+        beat: The line to the supervisor.
+        on_generation: Told of each new generation before anything else is done.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        world: World,
+        *,
+        device: torch.device,
+        store: ObjectStore,
+        samples: int,
+        supervisor: Supervisor,
+        beat: HeartbeatThread,
+        on_generation: Callable[[int], None],
+    ) -> None:
+        self.config = config
+        self.world = world
+        self.device = device
+        self.position = Position()
+        self.detector = DetectorState()
+        self.continuity = Continuity((), exact=False)
+        self.order = DataOrder(samples, config.seed, ())
+        self.directive = Directive(generation=0)
+        self._store = store
+        self._samples = samples
+        self._supervisor = supervisor
+        self._beat = beat
+        self._on_generation = on_generation
+        self._engine: ZeroEngine | None = None
+        self._same_shape = True
+
+    @property
+    def engine(self) -> ZeroEngine:
+        """The engine in use."""
+        if self._engine is None:
+            raise InternalError("the engine is used before a directive was obeyed")
+        return self._engine
+
+    def obey(self, directive: Directive) -> None:
+        """Do what was decided: precision, state, order, all on all ranks alike (collective)."""
+        for _ in range(MAX_RESTORE_TRIES):
+            self.directive = directive
+            self._on_generation(directive.generation)
+            if directive.stop_reason:
+                return
+            self._beat.at(Phase.BUILD, self.position.step, generation=directive.generation)
+            self._build(directive)
+            begun = time.perf_counter()
+            self._beat.at(Phase.LOAD, self.position.step)
+            problem = self._load(directive)
+            if problem is None:
+                self._begin(directive, time.perf_counter() - begun)
+                return
+            replacement = None
+            if self.world.rank == 0:
+                assert directive.restore is not None  # noqa: S101 - only a restore can fail
+                replacement = self._supervisor.restore_failed(directive.restore, problem)
+            directive = vitals.share_object(replacement, device=self.device)
+        raise InternalError(f"{MAX_RESTORE_TRIES} checkpoints in a row could not be loaded")
+
+    def _build(self, directive: Directive) -> None:
+        """Make sure that an engine of the right precision is there, fresh where the start state is wanted."""
+        if self._engine is not None and self._engine.precision == directive.precision and directive.restore is not None:
+            return
+        self._rebuild(directive.precision)
+
+    def _rebuild(self, precision: str) -> None:
+        if self._engine is not None:
+            self._engine.destroy()
+        self._engine = ZeroEngine(
+            self.config,
+            precision=precision,
+            rank=self.world.rank,
+            world_size=self.world.world_size,
+            device=self.device,
+        )
+
+    def _load(self, directive: Directive) -> str | None:
+        """Load the directive's state. Returns None, or what went wrong ("" if on another rank)."""
+        if directive.restore is None:
+            self.position = Position()
+            self.detector = DetectorState()
+            return None
+        found = restoring.restore(self.engine, self._store, directive.restore)
+        if isinstance(found, str):
+            return found
+        meta, self.detector = found.meta, found.detector
+        self.position = Position(step=meta.step, applied=meta.applied, tokens=meta.tokens)
+        self._same_shape = (meta.world_size, meta.threads) == (self.world.world_size, self.config.train.threads)
+        return None
+
+    def _begin(self, directive: Directive, took_s: float) -> None:
+        self.order = DataOrder(self._samples, self.config.seed, directive.skip)
+        self.continuity = Continuity(directive.expected_losses, exact=directive.exact and self._same_shape)
+        self._beat.at(Phase.STEP, self.position.step)
+        if self.world.rank == 0 and (directive.restore is not None or directive.tier is not None):
+            ref = directive.restore
+            self._beat.line(
+                "state.restored",
+                ref_generation=ref.generation if ref else None,
+                ref_step=ref.step if ref else 0,
+                generation=directive.generation,
+                step=self.position.step,
+                applied=self.position.applied,
+                tokens=self.position.tokens,
+                precision=self.engine.precision,
+                compute_dtype=str(self.engine.compute_dtype).removeprefix("torch."),
+                took_s=took_s,
+            )
+
+    def leave_fp32(self) -> None:
+        """The FP32 window is over: carry the state into an engine of the run's precision (collective)."""
+        engine = self.engine
+        begun = time.perf_counter()
+        dtype = str(engine.compute_dtype).removeprefix("torch.")
+        shards, scalars = engine.copy_state(), engine.optimizer_scalars()
+        self._rebuild(self.config.train.precision)
+        self.engine.write_state(shards, scalars)
+        if self.world.rank == 0:
+            self._beat.line(
+                "replay.finished",
+                step=self.position.step,
+                window_dtype=dtype,
+                precision=self.engine.precision,
+                took_s=time.perf_counter() - begun,
+            )
+        self.directive = dataclasses.replace(self.directive, fp32_until=None, precision=self.config.train.precision)
+
+    def metadata(self) -> CheckpointMeta:
+        """What a checkpoint of this moment holds besides the tensors."""
+        return CheckpointMeta(
+            step=self.position.step,
+            applied=self.position.applied,
+            tokens=self.position.tokens,
+            data_position=self.position.step * self.config.train.global_batch,
+            world_size=self.world.world_size,
+            threads=self.config.train.threads,
+            precision=self.engine.precision,
+            config_digest=config_digest(self.config),
+            software=software(),
+            optimizer=self.engine.optimizer_scalars(),
+            rng={"counter": "seed, step, rank", "seed": self.config.seed},
+            detector=self.detector.to_json(),
+            decided={
+                "lr_events": [dataclasses.asdict(event) for event in self.directive.lr_events],
+                "skip": [list(pair) for pair in self.directive.skip],
+            },
+        )
