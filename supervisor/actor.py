@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
-from stormsail.platform.config.dump import dump_config
+from stormsail.platform.config.dump import dump_config, parse_dump
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import InternalError, StormsailError
 from stormsail.platform.messages import (
@@ -45,7 +45,10 @@ class SupervisorActor:
 
     def __init__(self, spec: RunSpec) -> None:
         os.environ.update(_RAY_TRAIN | quiet.quiet_environment())
-        os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "300"
+        cluster = parse_dump(spec.config).cluster
+        os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(cluster.start_timeout_s)
+        # A process that is stopped, or holds its own lock for ever, answers nobody: Ray ends it.
+        os.environ["RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S"] = str(max(60.0, cluster.step_timeout_s))
         folder = f"{spec.folder}/logs"
         quiet.redirect_output(Path(folder) / "supervisor.log")
         quiet.quiet_process(full_logs=True)

@@ -198,6 +198,9 @@ class Hearing:
         with self._ledger.lock:
             if incident.generation != self._ledger.record.generation:
                 return Directive(self._ledger.record.generation, stop_reason="an older generation asked")
+            if self._ledger.stop_reason:
+                # No repair for a run that ends anyway: the newest committed state stands.
+                return Directive(incident.generation, stop_reason=self._ledger.stop_reason)
             self._ledger.move(RunEvent.FAULT)
             reason = str(incident.evidence.get("reason", ""))
             self._ledger.note(

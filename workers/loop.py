@@ -7,8 +7,10 @@ function of what all of them hold, or decided once by rank 0 and broadcast.
 from __future__ import annotations
 
 import dataclasses
+import random
 import time
 
+import numpy as np
 import torch
 
 from stormsail.platform.errors import InternalError
@@ -128,7 +130,11 @@ class StepLoop:
 
     def _seed(self, step: int) -> None:
         """Randomness of a step (dropout) is a function of (seed, step, rank), so that no state needs to be stored."""
-        torch.manual_seed((self.config.seed * 1_000_003 + step) * 4096 + self.world.rank)
+        mixed = np.random.SeedSequence((self.config.seed, step, self.world.rank)).generate_state(2, np.uint64)
+        torch.manual_seed(int(mixed[0]))
+        # The user's own code may draw from these.
+        np.random.seed(int(mixed[1]) % 2**32)  # noqa: NPY002
+        random.seed(int(mixed[1]))
 
     # ------------------------------------------------------------------ verdict
 

@@ -201,7 +201,7 @@ class Session:
             step=self.position.step,
             applied=self.position.applied,
             tokens=self.position.tokens,
-            data_position=self.position.step * self.config.train.global_batch,
+            data_position=int(self.order.positions(self.position.step, self.config.train.global_batch)[0]),
             world_size=self.world.world_size,
             threads=self.config.train.threads,
             precision=self.engine.precision,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.machine import Config, Machine
 
 from stormsail.platform.data.tokens import write_shards
 from stormsail.supervisor.reading import ReadRun
-from tests.support.machine import Config, Machine
 
 STEPS = 70
 MODULES = Path(__file__).parent / "modules"

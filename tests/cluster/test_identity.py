@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.machine import Config, Machine, brake, ending, final_rows, kinds, of_kind, paced
 
 from stormsail.supervisor.reading import ReadRun
-from tests.support.machine import Config, Machine, brake, ending, final_rows, kinds, of_kind, paced
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
 
@@ -57,9 +56,9 @@ def stop_midway(machine: Machine, config: Path, attempt: int) -> None:
 @pytest.mark.parametrize("name", ["killed", "resumed"])
 class TestSameAsStraight:
     @pytest.fixture
-    def run(self, name: str, request: pytest.FixtureRequest) -> Iterator[ReadRun]:
+    def run(self, name: str, request: pytest.FixtureRequest) -> ReadRun:
         found: ReadRun = request.getfixturevalue(name)
-        yield found
+        return found
 
     def test_the_weights_and_moments_have_the_same_digest(self, run: ReadRun, straight: ReadRun) -> None:
         digests = [of_kind(read.events, "run.finished")[-1].data["digest"] for read in (run, straight)]

@@ -14,7 +14,8 @@ class Buggy(nn.Module):
         self.table = nn.Embedding(256, 8)
 
     def forward(self, tokens: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        return self.table(tokens) @ torch.ones(9)  # eight wide, not nine
+        rows: Tensor = self.table(tokens)
+        return rows @ torch.ones(9)  # eight wide, not nine
 
 
 def build(section: ModelSection) -> nn.Module:

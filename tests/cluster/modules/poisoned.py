@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ class Poisoned(torch.optim.AdamW):
         if not memories or int(memories[0]["step"]) != self.at or torch.distributed.get_rank() != 1:
             return
         try:
-            os.unlink(self.poison)
+            self.poison.unlink()
         except FileNotFoundError:
             return
         memories[0]["exp_avg"].view(-1)[0] = float("nan")

@@ -30,6 +30,7 @@ class SigmaSpike(Rule[WindowState]):
     is 9.9 for 100. Sigma is also widened by earlier spikes and by the slope of early training.
     """
 
+    state_type: ClassVar[type[object]] = WindowState
     name: ClassVar[str] = "article-z10"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "sigma"
@@ -40,10 +41,7 @@ class SigmaSpike(Rule[WindowState]):
     window: int = count(100, "rows", "losses in the window")
     least: int = count(20, "rows", "losses needed before the rule speaks")
 
-    def start(self) -> WindowState:
-        return WindowState()
-
-    def observe(self, state: WindowState, row: Row) -> tuple[WindowState, Finding | None]:
+    def _observe(self, state: WindowState, row: Row) -> tuple[WindowState, Finding | None]:
         if not math.isfinite(row.loss):
             return state, None
         after = WindowState(push(state.losses, row.loss, self.window))
@@ -84,6 +82,7 @@ class FiveTimesBest(Rule[BestState]):
     real spikes peak at 1.8 to 3.1 times the best. A single lucky batch moves the best for ever.
     """
 
+    state_type: ClassVar[type[object]] = BestState
     name: ClassVar[str] = "article-5x-best"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "x best"
@@ -91,10 +90,7 @@ class FiveTimesBest(Rule[BestState]):
 
     factor: float = limit(5.0, "x best loss", "a higher loss is a spike")
 
-    def start(self) -> BestState:
-        return BestState()
-
-    def observe(self, state: BestState, row: Row) -> tuple[BestState, Finding | None]:
+    def _observe(self, state: BestState, row: Row) -> tuple[BestState, Finding | None]:
         if not math.isfinite(row.loss):
             return state, None
         if state.best is None or row.loss < state.best:
@@ -120,6 +116,7 @@ class ThreeTimesAverage(Rule[AverageState]):
     knows nothing of the model: the first steps of most runs are above 5, the worst of others never reaches it.
     """
 
+    state_type: ClassVar[type[object]] = AverageState
     name: ClassVar[str] = "article-3x-ema"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "x limit"
@@ -129,10 +126,7 @@ class ThreeTimesAverage(Rule[AverageState]):
     norm: float = limit(5.0, "gradient norm", "a higher norm is a spike")
     decay: float = limit(0.99, "per row", "share of the average that stays")
 
-    def start(self) -> AverageState:
-        return AverageState()
-
-    def observe(self, state: AverageState, row: Row) -> tuple[AverageState, Finding | None]:
+    def _observe(self, state: AverageState, row: Row) -> tuple[AverageState, Finding | None]:
         average = row.loss if state.average is None else state.average
         finding: Finding | None = None
         if row.loss > self.factor * average:
@@ -155,6 +149,7 @@ class NormThousand(Rule[AverageState]):
     spike enters the average that it is judged by, and a norm of NaN reads as normal.
     """
 
+    state_type: ClassVar[type[object]] = AverageState
     name: ClassVar[str] = "article-norm-1000"
     kind: ClassVar[Kind] = Kind.GRADIENT
     unit: ClassVar[str] = "x max(1, average)"
@@ -163,10 +158,7 @@ class NormThousand(Rule[AverageState]):
     factor: float = limit(1000.0, "x max(1, average norm)", "a higher norm is an explosion")
     decay: float = limit(0.99, "per row", "share of the average that stays")
 
-    def start(self) -> AverageState:
-        return AverageState()
-
-    def observe(self, state: AverageState, row: Row) -> tuple[AverageState, Finding | None]:
+    def _observe(self, state: AverageState, row: Row) -> tuple[AverageState, Finding | None]:
         norm = row.grad_norm
         if norm is None or not math.isfinite(norm):
             return state, None

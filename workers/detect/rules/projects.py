@@ -32,6 +32,7 @@ class OlmoSkipStep(Rule[TwoWindows]):
     10,000, which is cheap as a skip and ruinous as a rollback.
     """
 
+    state_type: ClassVar[type[object]] = TwoWindows
     name: ClassVar[str] = "olmo-skipstep"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "sigma"
@@ -42,10 +43,7 @@ class OlmoSkipStep(Rule[TwoWindows]):
     window: int = count(128, "rows", "values in the window, the current one left out")
     least: int = count(64, "rows", "values needed before the rule speaks")
 
-    def start(self) -> TwoWindows:
-        return TwoWindows()
-
-    def observe(self, state: TwoWindows, row: Row) -> tuple[TwoWindows, Finding | None]:
+    def _observe(self, state: TwoWindows, row: Row) -> tuple[TwoWindows, Finding | None]:
         loss_z = self._z(state.losses, row.loss)
         norm = row.grad_norm if self.reads_norm else None
         norm_z = 0.0 if norm is None else self._z(state.norms, norm)
@@ -87,6 +85,7 @@ class OlmoSpikeScore(Rule[OneWindow]):
     persistence.
     """
 
+    state_type: ClassVar[type[object]] = OneWindow
     name: ClassVar[str] = "olmo2-spike-score"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "sigma"
@@ -96,10 +95,7 @@ class OlmoSpikeScore(Rule[OneWindow]):
     window: int = count(1000, "rows", "values in the window, the current one left out")
     least: int = count(100, "rows", "values needed before the rule speaks")
 
-    def start(self) -> OneWindow:
-        return OneWindow()
-
-    def observe(self, state: OneWindow, row: Row) -> tuple[OneWindow, Finding | None]:
+    def _observe(self, state: OneWindow, row: Row) -> tuple[OneWindow, Finding | None]:
         if not math.isfinite(row.loss):
             return state, None
         after = OneWindow(push(state.losses, row.loss, self.window))
@@ -129,6 +125,7 @@ class FoundryKillLossSpike(Rule[FoundryState]):
     divergence only, since real spikes rarely stay at twice the mean.
     """
 
+    state_type: ClassVar[type[object]] = FoundryState
     name: ClassVar[str] = "foundry-2x-mean"
     kind: ClassVar[Kind] = Kind.DIVERGENCE
     unit: ClassVar[str] = "x mean"
@@ -139,10 +136,7 @@ class FoundryKillLossSpike(Rule[FoundryState]):
     window: int = count(100, "rows", "losses in the window")
     highest_cap: float = limit(10.0, "nats", "the cap is never above this")
 
-    def start(self) -> FoundryState:
-        return FoundryState()
-
-    def observe(self, state: FoundryState, row: Row) -> tuple[FoundryState, Finding | None]:
+    def _observe(self, state: FoundryState, row: Row) -> tuple[FoundryState, Finding | None]:
         if not math.isfinite(row.loss):
             return state, None
         losses = push(state.losses, row.loss, self.window)
@@ -176,6 +170,7 @@ class MegatronFirstHundred(Rule[FirstState]):
     The first hundred losses are those of an untrained model, about 11 nats: ten times that is never reached.
     """
 
+    state_type: ClassVar[type[object]] = FirstState
     name: ClassVar[str] = "megatron-10x-first100"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "x highest of the first"
@@ -184,10 +179,7 @@ class MegatronFirstHundred(Rule[FirstState]):
     factor: float = limit(10.0, "x highest", "a value this high is unexpected")
     first: int = count(100, "rows", "rows whose highest value is the measure")
 
-    def start(self) -> FirstState:
-        return FirstState()
-
-    def observe(self, state: FirstState, row: Row) -> tuple[FirstState, Finding | None]:
+    def _observe(self, state: FirstState, row: Row) -> tuple[FirstState, Finding | None]:
         if not row.finite:
             return state, self.say(1.0, "loss or gradient norm is not finite")
         norm = row.grad_norm or 0.0
@@ -206,6 +198,7 @@ class ByteRobustJump(Rule[TwoWindows]):
     The report does not say against what; here it is the mean of the 100 values before.
     """
 
+    state_type: ClassVar[type[object]] = TwoWindows
     name: ClassVar[str] = "byterobust-5x"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "x mean"
@@ -215,10 +208,7 @@ class ByteRobustJump(Rule[TwoWindows]):
     window: int = count(100, "rows", "values in the window, the current one left out")
     least: int = count(20, "rows", "values needed before the rule speaks")
 
-    def start(self) -> TwoWindows:
-        return TwoWindows()
-
-    def observe(self, state: TwoWindows, row: Row) -> tuple[TwoWindows, Finding | None]:
+    def _observe(self, state: TwoWindows, row: Row) -> tuple[TwoWindows, Finding | None]:
         if not row.finite:
             return state, self.say(1.0, "loss or gradient norm is not finite")
         after = TwoWindows(
@@ -241,6 +231,7 @@ class RobustMonitor(Rule[TwoWindows]):
     batch is enough for it, and what is flagged enters its own window.
     """
 
+    state_type: ClassVar[type[object]] = TwoWindows
     name: ClassVar[str] = "robust-z-monitor"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "robust sigma"
@@ -251,10 +242,7 @@ class RobustMonitor(Rule[TwoWindows]):
     window: int = count(100, "rows", "values in the window, the current one left out")
     least: int = count(20, "rows", "values needed before the rule speaks")
 
-    def start(self) -> TwoWindows:
-        return TwoWindows()
-
-    def observe(self, state: TwoWindows, row: Row) -> tuple[TwoWindows, Finding | None]:
+    def _observe(self, state: TwoWindows, row: Row) -> tuple[TwoWindows, Finding | None]:
         log_loss = math.log(row.loss) if 0.0 < row.loss < math.inf else None
         loss_z, norm_z = self._z(state.losses, log_loss), self._z(state.norms, row.log_norm)
         after = TwoWindows(
@@ -289,6 +277,7 @@ class ZclipTouch(Rule[ZclipState]):
     A clip rule, no alarm: it touches about 4 % of healthy updates by design.
     """
 
+    state_type: ClassVar[type[object]] = ZclipState
     name: ClassVar[str] = "zclip-touch"
     kind: ClassVar[Kind] = Kind.GRADIENT
     unit: ClassVar[str] = "sigma"
@@ -298,10 +287,7 @@ class ZclipTouch(Rule[ZclipState]):
     decay: float = limit(0.97, "per row", "share of the averages that stays")
     warmup: int = count(25, "rows", "rows that begin the averages")
 
-    def start(self) -> ZclipState:
-        return ZclipState()
-
-    def observe(self, state: ZclipState, row: Row) -> tuple[ZclipState, Finding | None]:
+    def _observe(self, state: ZclipState, row: Row) -> tuple[ZclipState, Finding | None]:
         norm = row.grad_norm
         if norm is None or not math.isfinite(norm):
             return state, None
@@ -337,6 +323,7 @@ class ForecastThreeSigma(Rule[ForecastState]):
     Three sigma is the trouble, not the forecaster: about 50 false episodes in 10,000 healthy rows.
     """
 
+    state_type: ClassVar[type[object]] = ForecastState
     name: ClassVar[str] = "forecast-3sigma"
     kind: ClassVar[Kind] = Kind.SPIKE
     unit: ClassVar[str] = "sigma"
@@ -346,10 +333,7 @@ class ForecastThreeSigma(Rule[ForecastState]):
     decay: float = limit(0.95, "per row", "share of the averages that stays")
     least: int = count(50, "rows", "rows before the rule speaks")
 
-    def start(self) -> ForecastState:
-        return ForecastState()
-
-    def observe(self, state: ForecastState, row: Row) -> tuple[ForecastState, Finding | None]:
+    def _observe(self, state: ForecastState, row: Row) -> tuple[ForecastState, Finding | None]:
         if not math.isfinite(row.loss):
             return state, None
         if state.rows == 0:

@@ -56,6 +56,7 @@ class Rule(ABC, Generic[S]):
         level: The highest level that it speaks at.
         unit: Unit of a finding's severity.
         source: Where the rule comes from.
+        state_type: Its state; built without arguments it is the one before the first row.
     """
 
     name: ClassVar[str]
@@ -63,14 +64,19 @@ class Rule(ABC, Generic[S]):
     level: ClassVar[Level] = Level.INCIDENT
     unit: ClassVar[str]
     source: ClassVar[str]
+    state_type: ClassVar[type[object]]
 
-    @abstractmethod
     def start(self) -> S:
         """The state before the first row."""
+        return cast("S", self.state_type())
 
-    @abstractmethod
     def observe(self, state: S, row: Row) -> tuple[S, Finding | None]:
         """Judge one row and learn from it; rows come in the order of the log."""
+        return self._observe(state, row)
+
+    @abstractmethod
+    def _observe(self, state: S, row: Row) -> tuple[S, Finding | None]:
+        """What each rule does with a row."""
 
     def thresholds(self) -> tuple[Threshold, ...]:
         """Every number that the rule compares with, with its unit."""
