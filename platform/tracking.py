@@ -27,6 +27,8 @@ from stormsail.platform.storage.store import ObjectStore, StoreAddress
 CURSOR_KEY = "tracking/mlflow.json"
 REPORT_KEY = "tracking/report.json"
 MAX_BATCH = 1000
+MAX_PARAMS = 100
+_PARAM_CHARACTERS = 500
 _METRICS = ("loss", "grad_norm", "clipped_norm", "lr", "lr_factor", "tokens", "step_s", "applied", "generation")
 _LAST_WORDS_S = 20.0
 
@@ -120,10 +122,9 @@ class Mirror:
         try:
             known = json.loads(self._store.get(CURSOR_KEY))
             self._run_id, self._after = known["run_id"], known["after"]
-            self._client.get_run(self._run_id)
         except ObjectMissingError:
             self._create()
-        self._client.log_batch(self._run_id, params=self._params())
+        self._log_params()
 
     def copy(self) -> int:
         """Send rows that have come since; returns how many points were sent."""
@@ -166,10 +167,21 @@ class Mirror:
     def _save(self) -> None:
         self._store.put(CURSOR_KEY, json.dumps({"run_id": self._run_id, "after": self._after}).encode())
 
-    def _params(self) -> list[Any]:
+    def _log_params(self) -> None:
+        """Send what MLflow does not have yet.
+
+        It refuses another value for a parameter, so what was changed when the run went on becomes a tag.
+        """
         from mlflow.entities import Param
 
-        return [Param(key, value[:500]) for key, value in self._settings.params.items()]
+        held = self._client.get_run(self._run_id).data.params
+        wanted = {key: value[:_PARAM_CHARACTERS] for key, value in self._settings.params.items()}
+        new = [Param(key, value) for key, value in wanted.items() if key not in held]
+        for start in range(0, len(new), MAX_PARAMS):
+            self._client.log_batch(self._run_id, params=new[start : start + MAX_PARAMS])
+        for key, value in wanted.items():
+            if held.get(key, value) != value:
+                self._client.set_tag(self._run_id, f"changed.{key}", value)
 
 
 def _metric(point: Point) -> Any:
@@ -221,16 +233,16 @@ def _mirror_until(
             mirror.copy()
         except away_errors as error:
             if not away:
-                _say("tracking.away", error=str(error).splitlines()[0][:300])
+                _say("tracking.away", error=(str(error).splitlines() or [type(error).__name__])[0][:300])
             away = True
         else:
             if away:
                 _say("tracking.back")
             away = False
-    return _last_words(mirror, away_errors)
+    return _last_words(mirror, away_errors, away=away)
 
 
-def _last_words(mirror: Mirror, away_errors: tuple[type[BaseException], ...]) -> int:
+def _last_words(mirror: Mirror, away_errors: tuple[type[BaseException], ...], *, away: bool) -> int:
     limit, pause = time.monotonic() + _LAST_WORDS_S, threading.Event()
     while time.monotonic() < limit:
         try:
@@ -240,6 +252,8 @@ def _last_words(mirror: Mirror, away_errors: tuple[type[BaseException], ...]) ->
         except away_errors:
             pause.wait(0.5)
         else:
+            if away:
+                _say("tracking.back")
             return 0
     return 1
 

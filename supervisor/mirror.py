@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -60,20 +61,24 @@ class MirrorProcess:
     def close(self) -> None:
         """Let it send what is left, for a while, and end it."""
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # as in `_write`
+                self._process.stdin.close()
         try:
             code = self._process.wait(_END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
         self._listener.join(5.0)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         if code != 0:
             self._tell("tracking.incomplete", exit_code=code)
 
     def _write(self, text: str) -> None:
         if self._process.stdin is not None:
-            self._process.stdin.write(text)
-            self._process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # it has died already; `close` tells with which exit code
+                self._process.stdin.write(text)
+                self._process.stdin.flush()
 
     def _listen(self) -> None:
         for line in self._process.stdout or ():

@@ -10,6 +10,7 @@ from stormsail.platform.journal_events import Event
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.series import read_series
 from stormsail.supervisor import telling
+from stormsail.supervisor.checkpoint_view import live_candidates
 from stormsail.supervisor.record import Record, fold
 
 Row = dict[str, Any]
@@ -47,8 +48,9 @@ def read_run(place: RunPlace) -> ReadRun:
 def status_of(run: ReadRun) -> dict[str, Any]:
     """How the run stands, as JSON values."""
     last = run.rows[-1] if run.rows else {}
-    good = max(run.record.good, key=lambda ref: (ref.step, ref.generation), default=None)
-    newest = run.record.commits[-1].ref if run.record.commits else None
+    usable = live_candidates(run.record)
+    newest = usable[-1].ref if usable else None
+    good = next((candidate.ref for candidate in reversed(usable) if candidate.good), None)
     episode = run.record.ladder.numeric or run.record.ladder.infra
     return {
         "run": run.place.name,

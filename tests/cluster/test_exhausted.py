@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.machine import Ended, Machine, kinds, of_kind
+from tests.support.machine import Ended, Machine, data, kinds, of_kind
 
 from stormsail.supervisor.reading import ReadRun
 
@@ -28,7 +28,7 @@ def run(ended: Ended, machine: Machine) -> ReadRun:
 
 
 def test_every_tier_was_tried_once_in_order(run: ReadRun) -> None:
-    tiers = [event.data["tier"] for event in of_kind(run.events, "ladder.decided")]
+    tiers = [data(event)["tier"] for event in of_kind(run.events, "ladder.decided")]
     assert tiers == ["resume", "rollback", "fp32_replay", "exhausted"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.machine import Config, Machine, brake, ending, final_rows, kinds, of_kind, paced
+from tests.support.machine import Config, Machine, brake, data, ending, final_rows, kinds, of_kind, paced
 
 from stormsail.supervisor.reading import ReadRun
 
@@ -61,7 +61,7 @@ class TestSameAsStraight:
         return found
 
     def test_the_weights_and_moments_have_the_same_digest(self, run: ReadRun, straight: ReadRun) -> None:
-        digests = [of_kind(read.events, "run.finished")[-1].data["digest"] for read in (run, straight)]
+        digests = [data(of_kind(read.events, "run.finished")[-1])["digest"] for read in (run, straight)]
         assert digests[0] is not None
         assert digests[0] == digests[1]
 
@@ -77,30 +77,30 @@ class TestSameAsStraight:
         assert final_rows(run)[69]["applied"] == final_rows(straight)[69]["applied"] == 70
 
     def test_checkpoints_that_both_made_are_the_same(self, run: ReadRun, straight: ReadRun) -> None:
-        digests = {event.step: event.data["digest"] for event in of_kind(straight.events, "checkpoint.committed")}
-        made = {event.step: event.data["digest"] for event in of_kind(run.events, "checkpoint.committed")}
+        digests = {event.step: data(event)["digest"] for event in of_kind(straight.events, "checkpoint.committed")}
+        made = {event.step: data(event)["digest"] for event in of_kind(run.events, "checkpoint.committed")}
         assert made.keys() >= {10, 20, 30, 40, 50, 60, 70}
         assert {step: made[step] for step in digests} == digests
 
 
 def test_all_five_kills_happened_and_each_was_healed_by_a_plain_resume(killed: ReadRun) -> None:
-    fired = [(event.step, event.data["rank"]) for event in of_kind(killed.events, "drill.fired")]
+    fired = [(event.step, data(event)["rank"]) for event in of_kind(killed.events, "drill.fired")]
     assert fired == [(kill["step"], kill["rank"]) for kill in KILLS]
-    assert [event.data["tier"] for event in of_kind(killed.events, "ladder.decided")] == ["resume"] * 5
-    assert [event.data["attempt"] for event in of_kind(killed.events, "attempt.started")] == [1, 2, 3, 4, 5, 6]
+    assert [data(event)["tier"] for event in of_kind(killed.events, "ladder.decided")] == ["resume"] * 5
+    assert [data(event)["attempt"] for event in of_kind(killed.events, "attempt.started")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_kill_before_the_first_checkpoint_starts_from_the_seed_again(killed: ReadRun) -> None:
-    assert of_kind(killed.events, "ladder.decided")[0].data["restore"] is None
+    assert data(of_kind(killed.events, "ladder.decided")[0])["restore"] is None
 
 
 def test_a_save_that_was_killed_is_never_resumed_from_and_does_not_mix_with_the_next(killed: ReadRun) -> None:
-    commits = {(event.step, event.data["generation"]) for event in of_kind(killed.events, "checkpoint.committed")}
+    commits = {(event.step, data(event)["generation"]) for event in of_kind(killed.events, "checkpoint.committed")}
     for kill, generation in ((20, 2), (50, 4)):
         assert (kill, generation) not in commits
         assert (kill, generation + 1) in commits
     restored = {
-        (event.data["ref_step"], event.data["ref_generation"]) for event in of_kind(killed.events, "state.restored")
+        (data(event)["ref_step"], data(event)["ref_generation"]) for event in of_kind(killed.events, "state.restored")
     }
     assert restored - {(0, None)} <= commits
 
@@ -132,7 +132,7 @@ def test_the_report_tells_of_five_incidents_cured_by_tier_one(machine: Machine, 
     assert all(incident["mttr_s"] > 0 for incident in report["incidents"])
     assert 0 < report["ettr"] < 1
     assert report["lost_steps"] > 0
-    assert report["final_digest"] == of_kind(killed.events, "run.finished")[-1].data["digest"]
+    assert report["final_digest"] == data(of_kind(killed.events, "run.finished")[-1])["digest"]
 
 
 def test_each_resume_says_what_it_resumed_from(machine: Machine, resumed: ReadRun) -> None:
@@ -143,7 +143,7 @@ def test_each_resume_says_what_it_resumed_from(machine: Machine, resumed: ReadRu
     for event in restored:
         assert event.step is not None
         assert event.step > 0
-        assert f"restored checkpoint {event.data['ref_generation']}/{event.step}: step {event.step}" in told
+        assert f"restored checkpoint {data(event)['ref_generation']}/{event.step}: step {event.step}" in told
         assert f"{event.step * 4 * 32:,} tokens seen" in told
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.support.machine import Machine, final_rows, kinds, of_kind
+from tests.support.machine import Machine, data, final_rows, kinds, of_kind
 
 from stormsail.platform.journal_events import Event
 from stormsail.supervisor.reading import ReadRun, Row
@@ -28,6 +28,7 @@ def healed(machine: Machine) -> ReadRun:
     config = machine.write(
         "healed",
         train={"steps": STEPS},
+        detect={"grace_steps": 4},
         rollback={"min_steps": 10},
         ladder={"probation_steps": 15},
         drill={"faults": FAULTS},
@@ -47,7 +48,7 @@ def planned(step: int) -> float:
 
 
 def first_of(decisions: list[Event], tier: str) -> Event:
-    return next(event for event in decisions if event.data["tier"] == tier)
+    return next(event for event in decisions if data(event)["tier"] == tier)
 
 
 def rows_after(run: ReadRun, decision: Event) -> list[Row]:
@@ -56,54 +57,53 @@ def rows_after(run: ReadRun, decision: Event) -> list[Row]:
     return [row for row in run.rows if row["generation"] == begun.generation]
 
 
+def assert_rate(rows: list[Row], factor: float) -> None:
+    """Every update of these rows used the plan's rate times the factor."""
+    applied = [row for row in rows if row["outcome"] == "applied"]
+    assert len(applied) > 15
+    assert [row["lr_factor"] for row in rows] == pytest.approx([factor] * len(rows))
+    assert [row["lr"] for row in applied] == pytest.approx([factor * planned(row["step"]) for row in applied])
+
+
 def test_the_ladder_is_climbed_in_order(decisions: list[Event]) -> None:
-    numeric = [event.data["tier"] for event in decisions if event.data["kind"] != "process"]
+    numeric = [data(event)["tier"] for event in decisions if data(event)["kind"] != "process"]
     assert numeric == ["resume", "rollback", "resume", "rollback", "fp32_replay"]
 
 
 def test_only_the_crash_started_processes_again(healed: ReadRun) -> None:
     formed = of_kind(healed.events, "world.formed")
     assert [event.attempt for event in formed] == [1, 2]
-    pids = [{worker["pid"] for worker in event.data["workers"]} for event in formed]  # type: ignore[index,union-attr,call-overload]
+    pids = [{worker["pid"] for worker in data(event)["workers"]} for event in formed]
     assert not pids[0] & pids[1]
 
 
 def test_tier_two_goes_back_to_a_good_state_well_before_the_onset(healed: ReadRun, decisions: list[Event]) -> None:
     decision = first_of(decisions, "rollback")
     before = healed.events[: healed.events.index(decision)]
-    restore = decision.data["restore"]
-    assert isinstance(restore, dict)
-    onset = of_kind(before, "incident.reported")[-1].data["onset"] if of_kind(before, "incident.reported") else 50
-    assert isinstance(onset, int)
+    restore = data(decision)["restore"]
+    onset = data(of_kind(before, "fault.detected")[-1])["onset"]
     assert restore["step"] <= onset - 10
     assert (restore["step"], restore["generation"]) in {
-        (event.step, event.data["generation"]) for event in of_kind(before, "checkpoint.good")
+        (event.step, data(event)["generation"]) for event in of_kind(before, "checkpoint.good")
     }
 
 
 def test_tier_two_really_trains_with_eight_tenths_of_the_plan(healed: ReadRun, decisions: list[Event]) -> None:
     rows = rows_after(healed, first_of(decisions, "rollback"))
-    assert len(rows) > 30
-    for row in rows:
-        assert row["lr_factor"] == 0.8
-        assert row["lr"] == pytest.approx(0.8 * planned(row["step"]), rel=1e-6)
+    assert_rate(rows, 0.8)
 
 
 def test_the_cut_survives_a_later_plain_resume(healed: ReadRun, decisions: list[Event]) -> None:
-    crash = next(event for event in decisions if event.data["kind"] == "process")
-    assert crash.data["tier"] == "resume"
+    crash = next(event for event in decisions if data(event)["kind"] == "process")
+    assert data(crash)["tier"] == "resume"
     rows = rows_after(healed, crash)
     assert rows[0]["step"] <= CRASH < rows[-1]["step"]
-    for row in rows:
-        assert row["lr_factor"] == 0.8
-        assert row["lr"] == pytest.approx(0.8 * planned(row["step"]), rel=1e-6)
+    assert_rate(rows, 0.8)
 
 
 def test_a_second_rollback_gives_sixty_four_hundredths(healed: ReadRun, decisions: list[Event]) -> None:
-    second = [event for event in decisions if event.data["tier"] == "rollback"][1]
-    for row in rows_after(healed, second):
-        assert row["lr_factor"] == pytest.approx(0.64)
-        assert row["lr"] == pytest.approx(0.64 * planned(row["step"]), rel=1e-6)
+    second = [event for event in decisions if data(event)["tier"] == "rollback"][1]
+    assert_rate(rows_after(healed, second), 0.64)
 
 
 def test_the_window_of_tier_three_computes_in_fp32_and_nothing_else_does(
@@ -111,10 +111,9 @@ def test_the_window_of_tier_three_computes_in_fp32_and_nothing_else_does(
 ) -> None:
     decision = first_of(decisions, "fp32_replay")
     restored = next(event for event in of_kind(healed.events, "state.restored") if event.number > decision.number)
-    assert restored.data["compute_dtype"] == "float32"
-    assert of_kind(healed.events, "replay.finished")[-1].data["window_dtype"] == "float32"
-    until = decision.data["fp32_until"]
-    assert isinstance(until, int)
+    assert data(restored)["compute_dtype"] == "float32"
+    assert data(of_kind(healed.events, "replay.finished")[-1])["window_dtype"] == "float32"
+    until = data(decision)["fp32_until"]
     assert until > OVERFLOW + 3
     replayed = rows_after(healed, decision)
     assert [row["precision"] for row in replayed] == ["fp32" if row["step"] < until else "bf16" for row in replayed]
@@ -122,8 +121,8 @@ def test_the_window_of_tier_three_computes_in_fp32_and_nothing_else_does(
 
 
 def test_the_replay_starts_a_window_before_the_onset_or_at_the_oldest_good_state(decisions: list[Event]) -> None:
-    restore = first_of(decisions, "fp32_replay").data["restore"]
-    assert restore is None or (isinstance(restore, dict) and restore["step"] <= OVERFLOW - 100)
+    restore = data(first_of(decisions, "fp32_replay"))["restore"]
+    assert restore is None or restore["step"] <= OVERFLOW - 100
 
 
 def test_the_replay_reads_byte_for_byte_the_same_data(healed: ReadRun, decisions: list[Event]) -> None:
@@ -169,15 +168,15 @@ def test_the_status_tells_steps_from_updates(machine: Machine, healed: ReadRun) 
 
 def test_each_dropped_update_is_an_event_with_rank_and_parameter(machine: Machine, healed: ReadRun) -> None:
     drops = [event for event in of_kind(healed.events, "update.dropped") if event.step in (DROPS, DROPS + 1)]
-    assert [event.data["rank"] for event in drops] == [0, 0]
-    assert all(event.data["first_parameter"] for event in drops)
+    assert [data(event)["rank"] for event in drops] == [0, 0]
+    assert all(data(event)["first_parameter"] for event in drops)
     assert f"update of step {DROPS} dropped" in machine.run("events", "healed").out
 
 
 def test_nothing_is_known_good_while_a_numeric_episode_is_open(healed: ReadRun) -> None:
     open_since: Event | None = None
     for event in healed.events:
-        if event.kind == "ladder.decided" and event.data["kind"] != "process":
+        if event.kind == "ladder.decided" and data(event)["kind"] != "process":
             open_since = open_since or event
         elif event.kind == "episode.closed":
             open_since = None

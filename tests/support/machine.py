@@ -185,6 +185,11 @@ def kinds(events: list[Event]) -> list[str]:
     return [event.kind for event in events]
 
 
+def data(event: Event) -> dict[str, Any]:
+    """What an event holds, typed by what its kind promises."""
+    return event.data
+
+
 def of_kind(events: list[Event], kind: str) -> list[Event]:
     """The events of one kind, in order."""
     return [event for event in events if event.kind == kind]

@@ -17,6 +17,7 @@ from stormsail.workers.detect.rules.windows import Values, median, push
 
 _BLOCKS = 30  # the minimum is kept per block, so that old ones can be forgotten
 _ALPHA_SCATTER = 0.02
+_MEDIAN_LOSS = 1.2533  # an average of medians scatters more than one of values, by this
 _DIFFERENCE_TO_SIGMA = 1.2533 / math.sqrt(2.0)  # mean absolute difference of neighbours to standard deviation
 
 
@@ -56,12 +57,16 @@ class SlowDivergence(Rule[DivergenceState]):
     source: ClassVar[str] = "Stormsail"
 
     margin: float = limit(0.25, "nats", "least rise that is an incident")
+    coarse_margin: float = limit(
+        0.4, "nats", "the same for rows ten or more steps apart: their average is of a few rows"
+    )
     share: float = limit(0.05, "of the level", "least rise as a share of the minimum")
-    sigmas: float = limit(10.0, "sigma of the average", "least rise against the noise")
-    fast_steps: int = count(40, "steps", "time constant of the fast average")
+    sigmas: float = limit(12.0, "sigma of the average", "least rise against the noise")
+    fast_steps: int = count(30, "steps", "time constant of the fast average")
     memory_steps: int = count(1500, "steps", "how far back the minimum reaches")
+    memory_rows: int = count(300, "rows", "how far back it reaches at least, where rows lie far apart")
     least: int = count(60, "rows", "rows before the rule speaks")
-    stay: int = count(10, "rows in a row", "how long the rise must stay; 1 where rows are ten or more steps apart")
+    stay: int = count(5, "rows in a row", "how long the rise must stay; 1 where rows are ten or more steps apart")
 
     def _observe(self, state: DivergenceState, row: Row) -> tuple[DivergenceState, Finding | None]:
         if not math.isfinite(row.loss):
@@ -79,14 +84,14 @@ class SlowDivergence(Rule[DivergenceState]):
         level = Level.INCIDENT if rise > needed else Level.WATCH
         return after, self.say(
             rise,
-            f"average loss {fast:.3f} is {rise:.2f} nat above its lowest of the last {self.memory_steps} steps, "
-            f"{floor:.3f} (limit {needed:.2f})",
+            f"average loss {fast:.3f} is {rise:.2f} nat above its lowest of late, {floor:.3f} (limit {needed:.2f})",
             level,
         )
 
     def _margin(self, state: DivergenceState, row: Row, floor: float) -> float:
-        sigma = _DIFFERENCE_TO_SIGMA * state.scatter * math.sqrt(self._alpha(row) / 2.0)
-        return max(self.margin, self.share * abs(floor), self.sigmas * sigma)
+        sigma = _MEDIAN_LOSS * _DIFFERENCE_TO_SIGMA * state.scatter * math.sqrt(self._alpha(row) / 2.0)
+        margin = max(self.margin, self.coarse_margin) if row.stride >= 10 else self.margin  # noqa: PLR2004 - steps
+        return max(margin, self.share * abs(floor), self.sigmas * sigma)
 
     def _alpha(self, row: Row) -> float:
         return 1.0 - math.exp(-row.stride / self.fast_steps)
@@ -94,15 +99,17 @@ class SlowDivergence(Rule[DivergenceState]):
     def _learned(self, state: DivergenceState, row: Row) -> DivergenceState:
         recent = push(state.recent, row.loss, 3 if row.stride >= 10 else 5)  # noqa: PLR2004 - steps per row
         fed = median(recent)
-        fast = fed if state.fast is None else state.fast + self._alpha(row) * (fed - state.fast)
+        settling = state.rows < self.least // 2  # the first rows are averaged evenly, and are no minimum
+        pace = max(self._alpha(row), 1.0 / (state.rows + 1)) if settling else self._alpha(row)
+        fast = fed if state.fast is None else state.fast + pace * (fed - state.fast)
         difference = abs(row.loss - state.recent[-1]) if state.recent else 0.0
         if state.rows >= self.least:  # a jump is no scatter
             difference = min(difference, 6.0 * state.scatter)
         weight = max(_ALPHA_SCATTER, 1.0 / (state.rows + 1))
         scatter = state.scatter + weight * (difference - state.scatter)
         minima, block = state.minima, state.block + 1
-        lowest = fast if state.lowest is None else min(state.lowest, fast)
-        if block * row.stride * _BLOCKS >= self.memory_steps:
+        lowest = fast if settling or state.lowest is None else min(state.lowest, fast)
+        if block * _BLOCKS >= max(self.memory_steps / row.stride, self.memory_rows):
             minima, block, lowest = push(minima, lowest, _BLOCKS), 0, fast
         return DivergenceState(
             recent, fast, scatter, minima, block, lowest, min(state.rows + 1, self.least), state.above

@@ -30,7 +30,7 @@ _SENSITIVE: Mapping[str, AnyRule] = {
         RobustSpike(z=5.0, severe_z=9.0, norm_ratio=6.0, grace_steps=10, least_rise=0.05),
         ResumeContinuity(rise=0.12, z=6.0, norm_ratio=2.0, severe_ratio=5.0),
         LevelShift(rise=0.15, watch_rise=0.08, z=6.0),
-        SlowDivergence(margin=0.12, share=0.03, sigmas=7.0),
+        SlowDivergence(margin=0.12, share=0.03, sigmas=9.0),
         NormPrecursor(z=5.0, ratio=2.0),
         Oscillation(correlation=0.4, swing=0.01, growth=1.5),
     )
@@ -42,7 +42,7 @@ _QUIET: Mapping[str, AnyRule] = {
         RobustSpike(z=8.0, severe_z=20.0, norm_ratio=20.0, grace_steps=50, least_rise=0.2),
         ResumeContinuity(rise=0.4, z=12.0, norm_ratio=5.0, severe_ratio=12.0),
         LevelShift(rise=0.5, watch_rise=0.3, z=10.0),
-        SlowDivergence(margin=0.5, share=0.1, sigmas=15.0, stay=30),
+        SlowDivergence(margin=0.5, share=0.1, sigmas=18.0, stay=30),
         NormPrecursor(z=8.0, ratio=5.0),
     )
 }

@@ -1,0 +1,118 @@
+"""From what a person names on the command line to curves: files by their kind, a folder as the curves in it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stormsail.platform.errors import ConfigError
+from stormsail.supervisor.backtest.columns import Columns
+from stormsail.supervisor.backtest.curve import Curve
+from stormsail.supervisor.backtest.labels import COLUMNS, Label, parse_labels
+from stormsail.supervisor.backtest.readers import csv_file, jsonl_file, mlflow_run, plain_log, tensorboard_file
+
+_TABLES = (".csv", ".tsv")
+_LINES = (".jsonl", ".ndjson", ".json")
+_LOGS = (".log", ".txt", ".out", ".err")
+_EVENTS = "tfevents"
+
+
+@dataclass(slots=True)
+class Found:
+    """What was read.
+
+    Attributes:
+        curves: In the order in which they were named; those of a folder by name.
+        left_out: Files of a folder that hold no curve, each with the reason.
+    """
+
+    curves: list[Curve] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def read_curves(names: Sequence[str], columns: Columns, *, tracking_uri: str | None = None) -> Found:
+    """Read everything that was named.
+
+    Raises:
+        ConfigError: A name leads nowhere, or a file that was named itself cannot be read.
+    """
+    found = Found()
+    for name in names:
+        if name.startswith(mlflow_run.PREFIX):
+            found.curves.append(mlflow_run.read_mlflow(name, columns, tracking_uri=tracking_uri))
+        elif Path(name).is_dir():
+            _read_folder(Path(name), columns, found)
+        else:
+            found.curves.append(_read_path(Path(name), columns))
+    return found
+
+
+def read_labels(path: Path) -> tuple[Label, ...]:
+    """Read a file of labels. Raises `ConfigError`."""
+    return parse_labels(_text(path), str(path))
+
+
+def is_labels(path: Path) -> bool:
+    """Whether a table holds labels rather than a curve, by its header."""
+    if path.suffix.lower() not in _TABLES:
+        return False
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        header = next(csv.reader([file.readline()]), [])
+    return set(COLUMNS) <= set(header)
+
+
+def _read_path(path: Path, columns: Columns) -> Curve:
+    if not path.is_file():
+        raise ConfigError("there is no such file", where=str(path), todo="name a file, a folder, or mlflow:RUN_ID")
+    if is_labels(path):
+        raise ConfigError("this is a file of labels, not a curve", where=str(path), todo=f"--labels {path}")
+    try:
+        return _read_file(path, columns)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"this is no text: {error.reason} at byte {error.start}", where=str(path)) from None
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _read_file(path: Path, columns: Columns) -> Curve:
+    ending = path.suffix.lower()
+    if _EVENTS in path.name:
+        return tensorboard_file.read_tensorboard([path], columns)
+    if ending in _TABLES:
+        return csv_file.read_csv(path, columns)
+    if ending in _LINES:
+        return jsonl_file.read_jsonl(path, columns)
+    return plain_log.read_plain_log(path, columns)
+
+
+def _read_folder(folder: Path, columns: Columns, found: Found) -> None:
+    """Every curve in a folder, by name; event files beside each other are one run. Its own folders are left alone."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    events = [path for path in files if _EVENTS in path.name]
+    others = [path for path in files if path not in events and path.suffix.lower() in (*_TABLES, *_LINES, *_LOGS)]
+    before = len(found.curves)
+    for path in others:
+        if is_labels(path):
+            continue
+        try:
+            found.curves.append(_read_path(path, columns))
+        except ConfigError as error:
+            found.left_out.append(f"{error.where or path}: {error.what}")
+    if events:
+        found.curves.append(tensorboard_file.read_tensorboard(events, columns))
+    if len(found.curves) == before:
+        known = ", ".join((*_TABLES, *_LINES, *_LOGS))
+        raise ConfigError(
+            f"there is no curve in this folder ({known}, event files)",
+            where=str(folder),
+            todo="\n".join(found.left_out),
+        )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}", where=str(path)) from error

@@ -1,0 +1,165 @@
+"""What dies beside the workers: the driver, the supervisor, a stored object, and a state that is no number any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+from tests.support.machine import (
+    Config,
+    Machine,
+    brake,
+    data,
+    ending,
+    final_rows,
+    kinds,
+    of_kind,
+    paced,
+    wait_for,
+)
+
+from stormsail.platform.checkpoint.commits import load_manifest
+from stormsail.platform.messages import CheckpointRef
+from stormsail.supervisor.reading import ReadRun
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def orphaned(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A run that lost its driver and then its supervisor, by SIGKILL, and was followed to its end by `attach`."""
+    pedal = tmp_path_factory.mktemp("orphaned") / "brake"
+    config = machine.write("orphaned", data=paced(base, brake=pedal, free=24))
+    with brake(pedal):
+        with machine.started("train", config) as driver:
+            machine.await_events("orphaned", lambda events: "checkpoint.committed" in kinds(events), within_s=150.0)
+            driver.kill()
+            driver.wait(30.0)
+        steps_then = len(machine.read("orphaned").rows)
+        # Rows reach the store every few seconds: two more batches of them were written after the driver's death.
+        wait_for(lambda: len(machine.read("orphaned").rows), lambda rows: rows > steps_then + 4, within_s=60.0)
+        follower = machine.started("attach", "orphaned")
+        process = follower.__enter__()
+        owner = str(data(of_kind(machine.read("orphaned").events, "run.started")[0])["owner"])
+        os.kill(int(owner.rpartition(" ")[2]), signal.SIGKILL)
+        machine.await_events("orphaned", lambda events: kinds(events).count("attempt.started") == 2, within_s=100.0)
+    ended = ending(process, within_s=150.0)
+    follower.__exit__(None, None, None)
+    return SimpleNamespace(follower=ended, run=machine.read("orphaned"))
+
+
+def test_a_run_outlives_its_driver_and_its_supervisor(orphaned: SimpleNamespace) -> None:
+    assert orphaned.run.record.outcome == "finished"
+
+
+def test_attach_follows_to_the_end_across_the_death_of_the_supervisor(orphaned: SimpleNamespace) -> None:
+    assert orphaned.follower.code == 0, orphaned.follower
+    assert "finished at step 70" in orphaned.follower.out
+    assert "Traceback" not in orphaned.follower.err
+
+
+def test_the_new_supervisor_goes_on_from_the_newest_checkpoint_with_the_next_attempt(
+    orphaned: SimpleNamespace,
+) -> None:
+    """Case 17."""
+    events = orphaned.run.events
+    continued = of_kind(events, "run.continued")[0]
+    before = [event for event in events if event.number < continued.number]
+    newest = of_kind(before, "checkpoint.committed")[-1]
+    restored = of_kind(events, "state.restored")[-1]
+    assert (restored.step, data(restored)["ref_generation"]) == (newest.step, data(newest)["generation"])
+    assert [data(event)["attempt"] for event in of_kind(events, "attempt.started")] == [1, 2]
+    assert "ladder.decided" not in kinds(events)
+
+
+def test_the_journal_has_no_hole_and_no_entry_twice(orphaned: SimpleNamespace) -> None:
+    numbers = [event.number for event in orphaned.run.events]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_it_ends_with_the_bits_of_an_undisturbed_run(orphaned: SimpleNamespace, straight: ReadRun) -> None:
+    digests = [data(of_kind(run.events, "run.finished")[-1])["digest"] for run in (orphaned.run, straight)]
+    assert digests[0] == digests[1]
+    losses = [{step: row["loss"] for step, row in final_rows(run).items()} for run in (orphaned.run, straight)]
+    assert losses[0] == losses[1]
+
+
+@pytest.fixture(scope="module")
+def extended(machine: Machine, straight: ReadRun) -> SimpleNamespace:
+    """The finished run, its newest checkpoint damaged by one flipped bit, and extended."""
+    newest = max(straight.record.commits, key=lambda commit: commit.ref.step).ref
+    store = straight.place.store()
+    pack = load_manifest(store, CheckpointRef(newest.generation, newest.step)).packs[0].key
+    body = bytearray(store.get(pack))
+    body[len(body) // 2] ^= 1
+    store.put(pack, bytes(body))
+    verified = machine.run("checkpoints", "verify", "straight", expect=3)
+    trained = machine.run("train", machine.write("straight"), "--set", "train.steps=90")
+    return SimpleNamespace(pack=pack, verified=verified, trained=trained, run=machine.read("straight"))
+
+
+def test_a_flipped_bit_in_the_store_is_found_by_verify(extended: SimpleNamespace) -> None:
+    assert extended.pack in extended.verified.out
+    assert "1 damaged or missing object" in extended.verified.err
+
+
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(extended: SimpleNamespace) -> None:
+    """Case 6."""
+    corrupt = of_kind(extended.run.events, "checkpoint.corrupt")
+    assert [event.step for event in corrupt] == [70]
+    assert extended.pack in str(data(corrupt[0])["problem"])
+    assert of_kind(extended.run.events, "state.restored")[-1].step == 60
+    assert extended.pack in extended.trained.out
+
+
+def test_a_finished_run_is_extended_by_more_steps(extended: SimpleNamespace) -> None:
+    assert extended.run.record.outcome == "finished"
+    assert sorted(final_rows(extended.run)) == list(range(90))
+    continued = of_kind(extended.run.events, "run.continued")[-1]
+    assert data(continued)["changes"] == ["train.steps: 70 -> 90"]
+    assert "fault.detected" not in kinds(extended.run.events)
+
+
+@pytest.fixture(scope="module")
+def poisoned(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> ReadRun:
+    """A moment of one rank became NaN in the very update before a checkpoint; later the run crashed."""
+    poison = tmp_path_factory.mktemp("poisoned") / "poison"
+    poison.touch()
+    config = machine.write(
+        "poisoned",
+        train={"steps": 50},
+        optimizer={"factory": "poisoned:build", "args": {"poison": str(poison), "at": 20}},
+        drill={"faults": [{"kind": "kill", "step": 36, "rank": 0}]},
+    )
+    machine.run("train", config)
+    assert not poison.exists()
+    return machine.read("poisoned")
+
+
+def test_a_state_with_nan_opens_an_incident_at_the_next_step(poisoned: ReadRun) -> None:
+    first = of_kind(poisoned.events, "fault.detected")[0]
+    assert (data(first)["kind"], first.step) == ("nonfinite", 20)
+
+
+def test_a_checkpoint_with_nan_is_never_good_and_never_used(poisoned: ReadRun) -> None:
+    """Case 18."""
+    spoilt = (20, 1)
+    good = {(event.step, data(event)["generation"]) for event in of_kind(poisoned.events, "checkpoint.good")}
+    used = [(event.step, data(event)["ref_generation"]) for event in of_kind(poisoned.events, "state.restored")]
+    committed = {
+        (event.step, data(event)["generation"]): data(event)["finite"]
+        for event in of_kind(poisoned.events, "checkpoint.committed")
+    }
+    assert committed.get(spoilt, False) is False
+    assert spoilt not in good
+    assert used[0] == (10, 1)
+    assert spoilt not in used
+
+
+def test_the_crash_inside_the_episode_also_goes_back_to_before_the_poison(poisoned: ReadRun) -> None:
+    crash = next(event for event in of_kind(poisoned.events, "ladder.decided") if data(event)["kind"] == "process")
+    assert data(crash)["restore"]["step"] <= 20
+    assert poisoned.record.outcome == "finished"
+    assert sorted(final_rows(poisoned)) == list(range(50))

@@ -1,0 +1,75 @@
+"""The shelf: every checkpoint, on which line it lies, and whether every byte of it is what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.support.run_kit import Staff
+
+from stormsail.platform.checkpoint.commits import list_commits, load_manifest
+from stormsail.platform.checkpoint.keys import commit_key
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.runs import RunPlace
+from stormsail.supervisor.shelf import list_shelf, render_shelf, verify_shelf
+
+
+def test_checkpoints_are_listed_oldest_step_first_with_their_line(past: RunPlace) -> None:
+    rows = [(row["generation"], row["step"], row["state"], row["good"]) for row in list_shelf(past)]
+    assert rows == [
+        (1, 10, "live", True),
+        (1, 20, "live", True),
+        (1, 23, "superseded", False),
+        (2, 30, "live", False),
+    ]
+
+
+def test_the_digest_is_the_one_that_was_committed(past: RunPlace) -> None:
+    digests = {commit.step: commit.root for commit in list_commits(past.store())}
+    assert {row["step"]: row["digest"] for row in list_shelf(past)} == digests
+
+
+def test_one_that_failed_a_restore_is_shown_as_damaged(played: Callable[[Callable[[Staff], None]], RunPlace]) -> None:
+    def damage(staff: Staff) -> None:
+        staff.checkpoint(10)
+        staff.ledger.note("checkpoint.corrupt", step=10, generation=1, problem="torn")
+
+    assert list_shelf(played(damage))[0]["state"] == "damaged"
+
+
+def test_a_commit_that_cannot_be_read_is_shown_and_hides_no_other(past: RunPlace) -> None:
+    past.store().put(commit_key(CheckpointRef(1, 10)), b"not a commit")
+    rows = list_shelf(past)
+    assert [row["state"] for row in rows] == ["live", "superseded", "live", "unreadable"]
+    assert "unreadable" in render_shelf(rows)
+
+
+def test_the_table_has_a_line_for_each(past: RunPlace) -> None:
+    lines = render_shelf(list_shelf(past)).splitlines()
+    assert len(lines) == 5
+    assert lines[1].split()[:3] == ["1/10", "live", "yes"]
+
+
+def test_an_empty_shelf_says_so() -> None:
+    assert render_shelf([]) == "no checkpoints"
+
+
+def test_a_whole_shelf_verifies(past: RunPlace) -> None:
+    found = verify_shelf(past)
+    assert (found.checked, found.problems) == (4, [])
+
+
+def test_one_changed_byte_is_found_and_named(past: RunPlace) -> None:
+    store = past.store()
+    key = load_manifest(store, CheckpointRef(1, 20)).packs[0].key
+    body = bytearray(store.get(key))
+    body[3] ^= 1
+    store.put(key, bytes(body))
+    problems = verify_shelf(past).problems
+    assert [(problem["checkpoint"], problem["key"]) for problem in problems] == [("1/20", key)]
+
+
+def test_a_lost_pack_is_found_and_named(past: RunPlace) -> None:
+    store = past.store()
+    key = load_manifest(store, CheckpointRef(2, 30)).packs[0].key
+    store.delete(key)
+    assert {problem["key"] for problem in verify_shelf(past).problems} == {key}

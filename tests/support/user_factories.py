@@ -1,0 +1,43 @@
+"""Factories as a user would write them, named in test configurations as `tests.support.user_factories:NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from stormsail.platform.config.model import OptimizerSection
+
+
+def two_rates(section: OptimizerSection, named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+    """AdamW whose second half of the parameters learns ten times slower."""
+    parameters = [parameter for _, parameter in named]
+    half = len(parameters) // 2
+    return torch.optim.AdamW(
+        [
+            {"params": parameters[:half], "lr": section.lr},
+            {"params": parameters[half:], "lr": section.lr / 10},
+        ],
+        lr=section.lr,
+        foreach=False,
+        fused=False,
+    )
+
+
+class Numbers:
+    """Samples that can be told by heart: sample i counts up from i; those of `blank` hold no real token."""
+
+    digest = "numbers"
+
+    def __init__(self, samples: int = 4096, sequence_tokens: int = 8, *, vocab: int = 32, blank: range = range(0)):
+        self._samples, self._tokens, self._vocab, self._blank = samples, sequence_tokens, vocab, blank
+
+    def samples(self) -> int:
+        return self._samples
+
+    def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        line = (index + np.arange(self._tokens + 1, dtype=np.int64)) % self._vocab
+        mask = np.full(self._tokens, 0.0 if index in self._blank else 1.0, dtype=np.float32)
+        return line[:-1], line[1:], mask
