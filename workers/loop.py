@@ -79,12 +79,12 @@ class StepLoop:
                 self.session.position.step >= self.config.train.steps
                 or self.session.position.step == directive.stop_step
             ):
-                self._save()
+                self._save_last()
                 return "done"
             if directive.fp32_until is not None and self.session.position.step >= directive.fp32_until:
                 self.session.leave_fp32()
             if self._step():
-                self._save()
+                self._save_last()
                 return "stopped"
 
     def _step(self) -> bool:
@@ -260,6 +260,12 @@ class StepLoop:
     def _snapshot_if_due(self) -> None:
         if self.session.position.step % self.config.checkpoint.every_steps == 0:
             self._save()
+
+    def _save_last(self) -> None:
+        """The state that the run ends with must not be left out because earlier saves are still on their way."""
+        self.beat.at(Phase.SAVE, self.session.position.step)
+        self.snapshots.wait(self.config.checkpoint.deadline_s)
+        self._save()
 
     def _save(self) -> None:
         if self.session.position.step == self.last_saved:

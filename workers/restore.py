@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
@@ -10,12 +12,14 @@ from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.manifest import CheckpointMeta
 from stormsail.platform.checkpoint.reader import read_shards
 from stormsail.platform.checkpoint.shards import Shard
-from stormsail.platform.errors import CheckpointError, StorageError
+from stormsail.platform.errors import CheckpointError, StorageError, WorkerFaultError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.workers import vitals
 from stormsail.workers.detect.verdict import DetectorState
 from stormsail.workers.engine import ZeroEngine
+
+_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +35,57 @@ class Restored:
     detector: DetectorState
 
 
-def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef) -> Restored | str:
+def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patience_s: float) -> Restored | str:
     """Bring the engine to the state of `ref` (collective).
 
+    Args:
+        engine: Of the checkpoint's configuration, in any precision.
+        store: The run's store.
+        ref: Which checkpoint.
+        patience_s: How long a store that is away is waited for; a checkpoint is none the worse for it.
+
     Returns:
-        What was restored, or what went wrong on this rank ("" if only on another one). When any rank fails, no rank
-        has changed its state.
+        What was restored, or what is wrong with the checkpoint ("" if only another rank knows). When any rank fails,
+        no rank has changed its state.
+
+    Raises:
+        StorageError: The store stayed away.
+        WorkerFaultError: It stayed away from another rank.
     """
-    problem = ""
+    problem, away = "", None
     found: tuple[Restored, list[Shard]] | None = None
     try:
-        manifest = load_manifest(store, ref)
-        restored = Restored(manifest.meta, DetectorState.from_json(manifest.meta.detector))
-        found = restored, read_shards(store, manifest, engine.state_specs())
-    except (CheckpointError, StorageError) as error:
+        found = _read_patiently(engine, store, ref, patience_s)
+    except CheckpointError as error:
         problem = str(error).replace("\n", "; ")
+    except StorageError as error:
+        away = error
+    if not vitals.all_agree(away is None, device=engine.device):
+        raise away or WorkerFaultError("another rank could not reach the store while loading", where=store.url)
     if not vitals.all_agree(found is not None, device=engine.device) or found is None:
         return problem
     restored, shards = found
     engine.write_state(shards, _scalars(restored.meta))
     return restored
+
+
+def _read_patiently(
+    engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, patience_s: float
+) -> tuple[Restored, list[Shard]]:
+    pause, deadline = threading.Event(), time.monotonic() + patience_s
+    while True:
+        try:
+            return _read(engine, store, ref)
+        except StorageError:
+            if time.monotonic() + _RETRY_S > deadline:
+                raise
+            pause.wait(_RETRY_S)
+
+
+def _read(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef) -> tuple[Restored, list[Shard]]:
+    manifest = load_manifest(store, ref)
+    restored = Restored(manifest.meta, DetectorState.from_json(manifest.meta.detector))
+    return restored, read_shards(store, manifest, engine.state_specs())
 
 
 def _scalars(meta: CheckpointMeta) -> dict[str, list[float]]:

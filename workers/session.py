@@ -150,7 +150,9 @@ class Session:
             self.position = Position()
             self.detector = DetectorState()
             return None
-        found = restoring.restore(self.engine, self._store, directive.restore)
+        found = restoring.restore(
+            self.engine, self._store, directive.restore, patience_s=self.config.journal.deadline_s
+        )
         if isinstance(found, str):
             return found
         meta, self.detector = found.meta, found.detector

@@ -13,6 +13,7 @@ from stormsail.workers.detect.rules.registry import RuleInfo
 from stormsail.workers.detect.rules.row import Level
 
 _SHOWN_WATCHES = 5
+_JUDGED_ROWS = 40  # with fewer, most rules have not begun to speak
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def render(one: Judged) -> str:
     lines += [line for episode in happened for line in _episode_lines(episode)]
     watches = [alarm for alarm in one.alarms if alarm.level is Level.WATCH and not alarm.repeated]
     if not happened and not watches:
-        return "\n".join([*lines, "  calm: no alarm of any kind"])
+        return "\n".join([*lines, f"  {_why_silent(one.curve)}"])
     if not happened:
         lines.append("  no incident")
     return "\n".join([*lines, *_watch_lines(watches)])
@@ -122,6 +123,14 @@ def render_rules(infos: Sequence[RuleInfo], presets: Mapping[str, Sequence[str]]
         lines.append(f"  {info.summary}" + (f"  [presets: {', '.join(used)}]" if used else ""))
         lines += [f"    {one.name} = {one.value:g} {one.unit}: {one.meaning}" for one in info.thresholds]
     return "\n".join(lines)
+
+
+def _why_silent(curve: Curve) -> str:
+    if len(curve.points) < _JUDGED_ROWS:
+        return (
+            "too short to be judged by itself: --calm-context 300 puts calm rows before it, --continues FILE real ones"
+        )
+    return "calm: no alarm of any kind"
 
 
 def _heading(curve: Curve) -> str:

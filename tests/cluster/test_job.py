@@ -166,8 +166,8 @@ def test_a_submitted_job_trains_heals_and_proves_it_as_a_local_run_does(submitte
     assert machine.read("submitted").record.outcome == "finished"
 
 
-def test_a_submitted_job_the_token_is_nowhere_in_what_is_shown_or_kept(
-    self, submitted: Ended, cluster: Cluster, machine: Machine
+def test_a_submitted_job_shows_and_keeps_its_token_nowhere(
+    submitted: Ended, cluster: Cluster, machine: Machine
 ) -> None:
     token = cluster.variables["RAY_AUTH_TOKEN"].encode()
     assert token not in (submitted.out + submitted.err).encode()

@@ -40,13 +40,12 @@ def orphaned(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFa
         steps_then = len(machine.read("orphaned").rows)
         # Rows reach the store every few seconds: two more batches of them were written after the driver's death.
         wait_for(lambda: len(machine.read("orphaned").rows), lambda rows: rows > steps_then + 4, within_s=60.0)
-        follower = machine.started("attach", "orphaned")
-        process = follower.__enter__()
-        owner = str(data(of_kind(machine.read("orphaned").events, "run.started")[0])["owner"])
-        os.kill(int(owner.rpartition(" ")[2]), signal.SIGKILL)
-        machine.await_events("orphaned", lambda events: kinds(events).count("attempt.started") == 2, within_s=100.0)
-    ended = ending(process, within_s=150.0)
-    follower.__exit__(None, None, None)
+        with machine.started("attach", "orphaned") as follower:
+            owner = str(data(of_kind(machine.read("orphaned").events, "run.started")[0])["owner"])
+            os.kill(int(owner.rpartition(" ")[2]), signal.SIGKILL)
+            machine.await_events("orphaned", lambda events: kinds(events).count("attempt.started") == 2, within_s=100.0)
+            pedal.unlink()
+            ended = ending(follower, within_s=150.0)
     return SimpleNamespace(follower=ended, run=machine.read("orphaned"))
 
 
@@ -138,9 +137,10 @@ def poisoned(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Read
     return machine.read("poisoned")
 
 
-def test_a_state_with_nan_opens_an_incident_at_the_next_step(poisoned: ReadRun) -> None:
+def test_a_state_with_nan_opens_an_incident_as_soon_as_it_shows(poisoned: ReadRun) -> None:
+    """The moment spoils a weight in the update of step 20, and the weight the gradient of step 21."""
     first = of_kind(poisoned.events, "fault.detected")[0]
-    assert (data(first)["kind"], first.step) == ("nonfinite", 20)
+    assert (data(first)["kind"], first.step) == ("nonfinite", 21)
 
 
 def test_a_checkpoint_with_nan_is_never_good_and_never_used(poisoned: ReadRun) -> None:
@@ -152,7 +152,7 @@ def test_a_checkpoint_with_nan_is_never_good_and_never_used(poisoned: ReadRun) -
         (event.step, data(event)["generation"]): data(event)["finite"]
         for event in of_kind(poisoned.events, "checkpoint.committed")
     }
-    assert committed.get(spoilt, False) is False
+    assert committed[spoilt] is False
     assert spoilt not in good
     assert used[0] == (10, 1)
     assert spoilt not in used

@@ -22,6 +22,7 @@ LIGHT = (
     "platform/home.py",
     "platform/messages.py",
     "platform/plan.py",
+    "supervisor/backtest/commands.py",
     "supervisor/commands.py",
     "supervisor/commands/**/*.py",
 )

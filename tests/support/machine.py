@@ -110,9 +110,11 @@ class Machine:
         try:
             yield process
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            process.kill()
+            process.wait(30.0)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
     def command(self, *words: str | Path) -> list[str]:
         """The command line; the console script that was installed beside this Python."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,15 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.manifest import CheckpointMeta, Manifest
 from stormsail.platform.checkpoint.shards import Shard
+from stormsail.platform.checkpoint.writer import commit, write_part
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.messages import World
+from stormsail.platform.messages import CheckpointRef, World
+from stormsail.platform.storage.store import ObjectStore
 from stormsail.workers import world as worlds
 from stormsail.workers.batches import Batch
+from stormsail.workers.detect.verdict import DetectorState
 from stormsail.workers.engine import ZeroEngine
 
 CPU = torch.device("cpu")
@@ -39,8 +44,11 @@ def world_of_one(home: Path, extensions: Path, *, generation: int = 1) -> Iterat
     made = World(generation, 0, 1, "127.0.0.1", int(meeting.port))
     try:
         worlds.form(made, local_rank=0, device=CPU, timeout_s=30.0)
+        # Each engine's end collects garbage; what the whole session has imported need not be looked through each time.
+        gc.freeze()
         yield made
     finally:
+        gc.unfreeze()
         worlds.leave()
         for name, value in before.items():
             if value is None:
@@ -93,3 +101,29 @@ def train(engine: ZeroEngine, seeds: range) -> list[float]:
 def digest_of(shards: list[Shard]) -> Digest:
     """The digest of a whole state."""
     return sum((Digest.of(shard) for shard in shards), Digest())
+
+
+def save(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, **changes: Any) -> Manifest:
+    """Commit the engine's state as the checkpoint `ref`."""
+    part = write_part(
+        store,
+        generation=ref.generation,
+        step=ref.step,
+        rank=0,
+        world_size=1,
+        shards=engine.copy_state(),
+        cancelled=lambda: False,
+    )
+    values: dict[str, Any] = {
+        "step": ref.step,
+        "applied": ref.step,
+        "tokens": ref.step * BATCH * SEQUENCE,
+        "data_position": ref.step * BATCH,
+        "world_size": 1,
+        "threads": 1,
+        "precision": engine.precision,
+        "config_digest": "c" * 64,
+        "optimizer": engine.optimizer_scalars(),
+        "detector": DetectorState().to_json(),
+    }
+    return commit(store, [part], CheckpointMeta(**{**values, **changes}), parent=None, time_s=1.0)

@@ -27,17 +27,16 @@ def two_rates(section: OptimizerSection, named: Sequence[tuple[str, nn.Parameter
 
 
 class Numbers:
-    """Samples that can be told by heart: sample i counts up from i; those of `blank` hold no real token."""
+    """Samples that can be told by heart: sample i counts up from i."""
 
     digest = "numbers"
 
-    def __init__(self, samples: int = 4096, sequence_tokens: int = 8, *, vocab: int = 32, blank: range = range(0)):
-        self._samples, self._tokens, self._vocab, self._blank = samples, sequence_tokens, vocab, blank
+    def __init__(self, samples: int = 4096, sequence_tokens: int = 8, *, vocab: int = 32) -> None:
+        self._samples, self._tokens, self._vocab = samples, sequence_tokens, vocab
 
     def samples(self) -> int:
         return self._samples
 
     def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         line = (index + np.arange(self._tokens + 1, dtype=np.int64)) % self._vocab
-        mask = np.full(self._tokens, 0.0 if index in self._blank else 1.0, dtype=np.float32)
-        return line[:-1], line[1:], mask
+        return line[:-1], line[1:], np.ones(self._tokens, dtype=np.float32)

@@ -29,6 +29,17 @@ def test_all_that_is_reached_for_is_there() -> None:
     assert {"_WORLD_GROUP", "_ZERO_PARAM_INTRA_PARALLEL_GROUP", "_DATA_PARALLEL_GROUP"} <= present
 
 
+def test_after_leaving_nothing_of_the_group_is_remembered(built_extensions: Path, tmp_path: Path) -> None:
+    import deepspeed.comm.comm as deepspeed_comm
+    from deepspeed.utils import groups
+
+    with world_of_one(tmp_path, built_extensions):
+        build(tiny_config()).destroy()
+        assert deepspeed_comm.cdb is not None
+    assert deepspeed_comm.cdb is None
+    assert not [name for name, value in vars(groups).items() if isinstance(value, dist.ProcessGroup)]
+
+
 class TestOneEngineAfterAnother:
     @pytest.fixture(autouse=True)
     def _world(self, one_rank: object) -> None:
@@ -70,14 +81,3 @@ class TestOneEngineAfterAnother:
         deepspeed_private.refresh_compute_copies(engine._engine)
         assert all(bool((parameter.data == 0.25).all()) for parameter in kept)
         engine.destroy()
-
-
-def test_after_leaving_nothing_of_the_group_is_remembered(built_extensions: Path, tmp_path: Path) -> None:
-    import deepspeed.comm.comm as deepspeed_comm
-    from deepspeed.utils import groups
-
-    with world_of_one(tmp_path, built_extensions):
-        build(tiny_config()).destroy()
-        assert deepspeed_comm.cdb is not None
-    assert deepspeed_comm.cdb is None
-    assert not [name for name, value in vars(groups).items() if isinstance(value, dist.ProcessGroup)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from stormsail.platform.errors import ConfigError, TryLaterError
 from stormsail.supervisor.backtest.columns import Columns, choose
 from stormsail.supervisor.backtest.curve import Curve, Point
@@ -22,6 +24,8 @@ def read_mlflow(address: str, columns: Columns, *, tracking_uri: str | None = No
         ConfigError: There is no such run, or it has no loss.
         TryLaterError: The tracking server does not answer.
     """
+    for name in ("MLFLOW_DISABLE_TELEMETRY", "DO_NOT_TRACK"):
+        os.environ.setdefault(name, "true")  # reading a run is no reason to report to anybody
     from mlflow.exceptions import MlflowException, RestException
     from mlflow.tracking import MlflowClient
 

@@ -33,7 +33,7 @@ _LLMC_FILE = re.compile(rf"^s:(\d+) trl:{_N}(?:.*\bnorm:{_N})?", re.IGNORECASE)
 _MEGATRON = re.compile(
     rf"iteration\s+(\d+)/\s*\d+\s*\|.*?\b(?:lm |total )?loss:\s*{_N}(?:.*?\bgrad norm:\s*{_N})?", re.IGNORECASE
 )
-_DICT = re.compile(r"\{'[^{}]*'loss'[^{}]*\}")
+_DICT = re.compile(r"\{[^{}]*'loss'[^{}]*\}")
 
 Read = Callable[[str, int], Point | None]
 

@@ -56,6 +56,7 @@ class ResumeContinuity(Rule[ResumeState]):
     z: float = limit(8.0, "robust sigma", "and this far against the scatter before")
     norm_ratio: float = limit(3.0, "x median norm before", "beside a norm beyond this, two such rows are an incident")
     severe_ratio: float = limit(8.0, "x median norm before", "beside a norm beyond this, one row is enough")
+    severe_rise: float = limit(0.5, "nats", "without norms, one row is enough where rows are ten or more steps apart")
     rows: int = count(10, "rows", "rows after a restart that are judged")
     window: int = count(64, "rows", "rows before it that say what is normal")
     least: int = count(20, "rows", "rows before it that are needed")
@@ -81,7 +82,8 @@ class ResumeContinuity(Rule[ResumeState]):
             return (ended if ended.since >= 0 else self._learned(ended, row)), None
         after = replace(ended, jumps=state.jumps + 1)
         times = self._times(row.log_norm, state.log_norms)
-        needed = 1 if times is not None and times > self.severe_ratio else 2
+        alone = row.stride >= 10 and rise > self.severe_rise  # noqa: PLR2004 - steps per row; the next is too late
+        needed = 1 if (alone if times is None else times > self.severe_ratio) else 2
         calm_norm = times is not None and times <= self.norm_ratio
         if after.jumps < (needed + 1 if calm_norm else needed):
             return after, None

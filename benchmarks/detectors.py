@@ -1,0 +1,273 @@
+"""All named spike rules against the default detectors: recall, latency and false incidents, on the same curves.
+
+    benchmarks/detectors.py [--small] [--json] [--curves FOLDER [--labels FILE]]
+
+Always: seeded runs made here, healthy ones and five forms of trouble. Their seeds are odd; thresholds were chosen on
+even ones. With --curves: labelled curves of real runs as well. A fragment of under 40 rows is judged behind 300 calm
+made-up rows, a part that begins where another ends as its continuation.
+
+A rule's alarm counts as an incident whatever its authors made it for: the question is what it would have cost as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from stormsail.supervisor.backtest.columns import Columns
+from stormsail.supervisor.backtest.curve import Curve, Point, rows_of
+from stormsail.supervisor.backtest.engine import Alarm, run
+from stormsail.supervisor.backtest.labels import Label
+from stormsail.supervisor.backtest.reading import read_curves, read_labels
+from stormsail.supervisor.backtest.scoring import Score, score
+from stormsail.supervisor.backtest.synthetic import FORMS, Trouble, calm_before, healthy, troubled
+from stormsail.workers.detect.rules.registry import ARTICLE, OURS, PROJECTS, AnyRule
+from stormsail.workers.detect.rules.rule import Running
+
+FRAGMENT_ROWS = 40
+RECALL_BAR, RECALL_AIM = 0.9, 1.0
+FALSE_BAR, FALSE_AIM = 0.5, 0.1  # incidents per 10,000 healthy steps
+MEMORY_BAR_MB = 10.0
+COARSE_STRIDE = 20
+OURS_NAME = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One curve to judge, with what came before it and what is known about it."""
+
+    curve: Curve
+    labels: tuple[Label, ...] = ()
+    past: tuple[Point, ...] = ()
+    restarted: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much is made: healthy runs and their rows, runs per form of trouble, rows for the memory."""
+
+    runs: int
+    rows: int
+    per_form: int
+    memory_rows: int
+
+
+SMALL = Amount(6, 2000, 3, 20_000)
+FULL = Amount(20, 5000, 10, 1_000_000)
+
+
+def labelled(folder: Path, labels_file: Path) -> list[Case]:
+    """The labelled curves of a folder."""
+    labels = read_labels(labels_file)
+    known = {label.series for label in labels}
+    curves = [curve for curve in read_curves([str(folder)], Columns()).curves if curve.name in known]
+    return [_placed(curve, curves, labels) for curve in curves]
+
+
+def _placed(curve: Curve, curves: Sequence[Curve], labels: tuple[Label, ...]) -> Case:
+    if len(curve.points) < FRAGMENT_ROWS:
+        return Case(curve, labels, calm_before(curve.points, 300))
+    for other in curves:
+        if other is not curve and abs(other.points[-1].step - curve.points[0].step) <= curve.stride:
+            return Case(curve, labels, other.points, restarted=True)
+    return Case(curve, labels)
+
+
+def calm_runs(amount: Amount) -> list[Case]:
+    """Healthy runs; every fifth is logged one step in 20, every third without norms."""
+    return [
+        Case(
+            healthy(
+                seed,
+                amount.rows if index % 5 else amount.rows // 4,
+                stride=1 if index % 5 else COARSE_STRIDE,
+                norms=index % 3 != 2,
+            )
+        )
+        for index, seed in enumerate(_seeds(amount.runs))
+    ]
+
+
+def trouble_runs(kind: str, amount: Amount) -> list[Case]:
+    """Runs with one form of trouble, every fifth logged one step in 20."""
+    return [
+        _trouble(kind, seed, 1 if index % 5 != 4 else COARSE_STRIDE)
+        for index, seed in enumerate(_seeds(amount.per_form))
+    ]
+
+
+def _trouble(kind: str, seed: int, stride: int) -> Case:
+    draw = Random(f"{kind} {seed}")
+    size, length = {
+        "spike": (draw.uniform(0.4, 4.0), draw.uniform(40.0, 400.0)),
+        "level_shift": (draw.uniform(0.35, 0.9), 1.0),
+        "slow_divergence": (draw.uniform(0.7, 2.0), draw.uniform(200.0, 2000.0)),
+        "oscillation": (draw.uniform(0.2, 0.5), 600.0),
+        "resume_fault": (draw.uniform(0.4, 1.2), draw.uniform(8.0, 30.0)),
+    }[kind]
+    rows = 3200 if kind == "slow_divergence" else 2200
+    rows = rows if stride == 1 else 500
+    at = (1200 if stride == 1 else 300) * stride
+    curve, label = troubled(seed, rows, Trouble(kind, at, size, length), stride=stride, norms=seed % 3 != 0)
+    if kind != "resume_fault":
+        return Case(curve, (label,))
+    split = next(index for index, point in enumerate(curve.points) if point.step >= at)
+    return Case(replace(curve, points=curve.points[split:]), (label,), curve.points[:split], restarted=True)
+
+
+def _seeds(count: int) -> Iterator[int]:
+    return iter(range(1, 2 * count, 2))
+
+
+def judge(rules: Sequence[AnyRule], cases: Sequence[Case]) -> tuple[Score, int]:
+    """The score of these rules together, and the runs in which they said anything after the onset."""
+    total, spoke = Score(), 0
+    for case in cases:
+        alarms = run(rules, case.curve, case.past, restarted=case.restarted)
+        total += score(case.curve, alarms, case.labels)
+        spoke += _spoke(alarms, case)
+    return total, spoke
+
+
+def _spoke(alarms: Sequence[Alarm], case: Case) -> bool:
+    return any(alarm.step >= label.start for alarm in alarms for label in case.labels)
+
+
+def state_mb(rows: int) -> float:
+    """Memory of all default detectors' states after so many rows, in MB."""
+    chunk = healthy(1, 5000).points
+    runnings = [Running(rule) for rule in OURS]
+    for index in range(0, rows, len(chunk)):
+        moved = tuple(replace(point, step=point.step + index) for point in chunk)
+        for row in rows_of(moved):
+            for running in runnings:
+                running.observe(row)
+    return sum(_size(running.state) for running in runnings) / 1e6
+
+
+def _size(value: object) -> int:
+    size = sys.getsizeof(value)
+    if isinstance(value, tuple):
+        return size + sum(_size(item) for item in value)
+    slots = getattr(value, "__slots__", ())
+    return size + sum(_size(getattr(value, name)) for name in slots)
+
+
+def measure(amount: Amount, curves: list[Case]) -> dict[str, dict[str, float | None]]:
+    """Figures by team, by name of the figure."""
+    teams: dict[str, Sequence[AnyRule]] = {OURS_NAME: OURS}
+    teams |= {rule.name: (rule,) for rule in (*ARTICLE, *PROJECTS)}
+    sets = {"healthy": calm_runs(amount), **{kind: trouble_runs(kind, amount) for kind in FORMS}}
+    if curves:
+        sets["labelled"] = curves
+    found: dict[str, dict[str, float | None]] = {}
+    for name, rules in teams.items():
+        figures: dict[str, float | None] = {}
+        for kind, cases in sets.items():
+            made, spoke = judge(rules, cases)
+            if kind == "oscillation":
+                figures["seen: oscillation"] = spoke / len(cases)
+                continue
+            if made.events:
+                figures[f"recall: {kind}"] = made.recall
+                figures[f"latency: {kind}"] = made.latency(0.5)
+            if kind in ("healthy", "labelled"):
+                figures[f"false: {kind}"] = made.false_per_10k
+        found[name] = figures
+        print(f"measured {name}", file=sys.stderr)
+    found[OURS_NAME]["memory"] = state_mb(amount.memory_rows)
+    return found
+
+
+UNITS = {"recall": "share", "seen": "share", "latency": "steps, median", "false": "incidents per 10,000 healthy steps"}
+BARS = {"recall": (RECALL_BAR, RECALL_AIM), "seen": (RECALL_BAR, RECALL_AIM), "false": (FALSE_BAR, FALSE_AIM)}
+
+
+def to_rows(found: dict[str, dict[str, float | None]]) -> list[dict[str, object]]:
+    """One row for each figure and each rule beside the default."""
+    ours = found[OURS_NAME]
+    rows = []
+    for figure, value in ours.items():
+        family = figure.split(":")[0]
+        if family == "memory":
+            rows.append(
+                _row("state of the default detectors", "MB", value, None, "", (MEMORY_BAR_MB, None), lower=True)
+            )
+            continue
+        for name, figures in found.items():
+            if name != OURS_NAME:
+                bar = BARS.get(family, (None, None))
+                rows.append(_row(figure, UNITS[family], value, figures.get(figure), name, bar, lower=family == "false"))
+    return rows
+
+
+def _row(
+    figure: str,
+    unit: str,
+    ours: float | None,
+    reference: float | None,
+    name: str,
+    bar: tuple[float | None, float | None],
+    *,
+    lower: bool,
+) -> dict[str, object]:
+    limit, aim = bar
+    passed = None if limit is None or ours is None else ours <= limit if lower else ours >= limit
+    ratio = ours / reference if ours is not None and reference else None
+    return {
+        "figure": figure,
+        "unit": unit,
+        "ours": ours,
+        "reference": reference,
+        "reference_name": name,
+        "ratio": ratio,
+        "bar": limit,
+        "aim": aim,
+        "pass": passed,
+    }
+
+
+def table(found: dict[str, dict[str, float | None]]) -> str:
+    """A line for each rule, a column for each figure."""
+    figures = [figure for figure in found[OURS_NAME] if figure != "memory"]
+    lines = [
+        ["rule", *figures],
+        *([name, *(_cell(of.get(figure)) for figure in figures)] for name, of in found.items()),
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    text = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    text.insert(1, "-|-".join("-" * width for width in widths))
+    memory = found[OURS_NAME]["memory"]
+    return "\n".join([*text, f"state of the default detectors: {memory:.3f} MB (bar {MEMORY_BAR_MB:g})"])
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}" if float(value).is_integer() else f"{value:.2f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--small", action="store_true", help="fewer and shorter runs")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--curves", type=Path, metavar="FOLDER", help="labelled curves of real runs")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="default: labels.csv in that folder")
+    options = parser.parse_args()
+    curves = labelled(options.curves, options.labels or options.curves / "labels.csv") if options.curves else []
+    found = measure(SMALL if options.small else FULL, curves)
+    rows = to_rows(found)
+    if options.json:
+        machine = f"{platform.machine()}, Python {platform.python_version()}"
+        print(json.dumps({"benchmark": "detectors", "machine": machine, "rows": rows}))
+    else:
+        print(table(found))
+    return 0 if all(row["pass"] is not False for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""What trainers print."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from stormsail.platform.errors import ConfigError
+from stormsail.supervisor.backtest.columns import Columns
+from stormsail.supervisor.backtest.curve import Curve
+from stormsail.supervisor.backtest.readers.plain_log import read_plain_log
+
+
+def read(tmp_path: Path, text: str) -> Curve:
+    path = tmp_path / "train.log"
+    path.write_text(text, encoding="utf-8")
+    return read_plain_log(path, Columns())
+
+
+def triples(curve: Curve) -> list[tuple[int, float, float | None]]:
+    return [(point.step, point.loss, point.grad_norm) for point in curve.points]
+
+
+NANOGPT = """step 0: train loss 10.9, val loss 10.9
+iter 0: loss 10.95, time 90ms, mfu -100%
+iter 10: loss 9.5, time 9ms
+"""
+BUILD_FILE = """0 val 10.95
+0 hella 0.24
+0 train 10.955029
+1 train 10.9 lr 1e-4 norm 14.8
+"""
+BUILD_SCREEN = """validation loss: 10.9
+step     0 | loss: 10.955 | lr 8.4e-07 | norm: 15.3 | dt: 9ms | tok/sec: 1
+"""
+LLMC = """val loss 11.0
+step    1/19560 | loss 11.010 (+nanz)| norm 15.07 (+nanz)| lr 8.57e-07 | 1 ms
+step    2/19560 | loss nan (+nanz)| norm nan (+nanz)| lr 1e-06 | 1 ms
+"""
+LLMC_FILE = """s:0 tel:11.0
+s:1 trl:10.95 lr:1e-4 norm:3.5
+s:2 trl:10.9
+"""
+MEGATRON = """[default7]: iteration    31219/  115311 | consumed samples: 1 | elapsed time per iteration (s): 104.7 | \
+learning rate: 5.9E-05 | global batch size: 2048 | lm loss: 5.098124E+00 | grad norm: 960.352 | TFLOPs: 1 |
+"""
+TRAINER = """{'loss': 2.31, 'grad_norm': 0.41, 'learning_rate': 1e-05, 'epoch': 0.1}
+{'eval_loss': 2.0, 'epoch': 0.1}
+{'loss': nan, 'grad_norm': inf, 'epoch': 0.2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        ("nanoGPT", NANOGPT, [(0, 10.95, None), (10, 9.5, None)]),
+        ("build-nanogpt (file)", BUILD_FILE, [(0, 10.955029, None), (1, 10.9, 14.8)]),
+        ("build-nanogpt", BUILD_SCREEN, [(0, 10.955, 15.3)]),
+        ("llm.c", LLMC, [(1, 11.01, 15.07), (2, math.nan, math.nan)]),
+        ("llm.c (file)", LLMC_FILE, [(1, 10.95, 3.5), (2, 10.9, None)]),
+        ("Megatron", MEGATRON, [(31219, 5.098124, 960.352)]),
+        ("HF Trainer", TRAINER, [(0, 2.31, 0.41), (1, math.nan, math.inf)]),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
+)
+def test_known_forms_are_read(
+    tmp_path: Path, form: str, text: str, expected: list[tuple[int, float, float | None]]
+) -> None:
+    curve = read(tmp_path, text)
+    assert f"read as a log of {form}" in curve.notes
+    assert repr(triples(curve)) == repr(expected)  # NaN is not equal to itself
+
+
+def test_a_progress_bar_between_the_rows_does_no_harm(tmp_path: Path) -> None:
+    assert (
+        len(read(tmp_path, "1%|  | 1/9\r2%|  |{'loss': 2.5, 'epoch': 0.1}\r3%|\r{'loss': 2.4, 'epoch': 0.2}\n").points)
+        == 2
+    )
+
+
+def test_a_log_of_something_else_is_an_error_that_names_the_forms(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="known are nanoGPT"):
+        read(tmp_path, "hello\nworld\n")
+
+
+def test_columns_cannot_be_chosen_in_a_log(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no columns"):
+        read_plain_log(tmp_path / "x.log", Columns(loss="a"))

@@ -1,0 +1,73 @@
+"""Files by kind, folders as the curves in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stormsail.platform.errors import ConfigError
+from stormsail.supervisor.backtest.columns import Columns
+from stormsail.supervisor.backtest.reading import is_labels, read_curves, read_labels
+
+CSV = "step,loss\n0,3.0\n1,2.9\n"
+LABELS = "series,start,end,action_expected\na,0,1,none\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "b.csv").write_text(CSV)
+    (tmp_path / "a.jsonl").write_text('{"step": 0, "loss": 3.0}\n{"step": 1, "loss": 2.0}\n')
+    (tmp_path / "c.log").write_text("iter 0: loss 10.9, time 1ms\niter 10: loss 9.0, time 1ms\n")
+    (tmp_path / "labels.csv").write_text(LABELS)
+    (tmp_path / "README.md").write_text("no curve")
+    return tmp_path
+
+
+def names(*paths: Path) -> list[str]:
+    return [curve.name for curve in read_curves([str(path) for path in paths], Columns()).curves]
+
+
+def test_a_folder_means_its_curves_and_the_labels_are_none(folder: Path) -> None:
+    assert names(folder) == ["a", "b", "c"]
+
+
+def test_what_a_folder_holds_beside_curves_is_told(folder: Path) -> None:
+    (folder / "notes.txt").write_text("hello\n")
+    found = read_curves([str(folder)], Columns())
+    assert len(found.curves) == 3
+    assert len(found.left_out) == 1
+    assert "notes.txt" in found.left_out[0]
+
+
+def test_files_come_in_the_order_in_which_they_were_named(folder: Path) -> None:
+    assert names(folder / "b.csv", folder / "a.jsonl") == ["b", "a"]
+
+
+def test_labels_are_known_by_their_header(folder: Path) -> None:
+    assert is_labels(folder / "labels.csv")
+    assert not is_labels(folder / "b.csv")
+    assert len(read_labels(folder / "labels.csv")) == 1
+
+
+def test_labels_as_a_curve_are_refused_with_the_option(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="--labels"):
+        names(folder / "labels.csv")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        names(tmp_path / "gone.csv")
+    with pytest.raises(ConfigError, match=r"gone\.csv"):
+        read_labels(tmp_path / "gone.csv")
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no curve in this folder"):
+        names(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"step,loss\n\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="no text"):
+        names(tmp_path / "x.csv")

@@ -1,0 +1,342 @@
+"""The step loop with a real engine and a supervisor that the test plays."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.fragile_store import FragileStore
+from tests.support.one_rank import BATCH, CPU, SEQUENCE, tiny_config
+from tests.support.run_kit import LIMIT_S, within
+from tests.support.user_factories import Numbers
+
+from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
+from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.data.order import DataOrder
+from stormsail.platform.messages import (
+    CheckpointRef,
+    Directive,
+    FaultKind,
+    Heartbeat,
+    HeartbeatReply,
+    Incident,
+    LrEvent,
+    Phase,
+    StepRow,
+    Tier,
+    World,
+)
+from stormsail.workers.batches import BatchReader
+from stormsail.workers.heartbeat import HeartbeatThread
+from stormsail.workers.inject import DrillError, Injector
+from stormsail.workers.loop import StepLoop
+from stormsail.workers.session import Session
+from stormsail.workers.snapshot import SnapshotWriter
+
+pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
+
+STEPS = 12
+
+
+class Rank:
+    """Rank 0 of a world of one, and all that it says.
+
+    Attributes:
+        answers: Directives that the supervisor gives, in order.
+    """
+
+    def __init__(self, store: FragileStore, config: RunConfig | None = None, *, source: Numbers | None = None) -> None:
+        self.config = config or tiny_config()
+        self.store = store
+        self.answers: list[Directive] = []
+        self.incidents: list[Incident] = []
+        self.failed: list[CheckpointRef] = []
+        self.missed: list[tuple[int, int, str]] = []
+        self.rows: list[StepRow] = []
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.phases: set[Phase] = set()
+        self.stop_after: int | None = None
+        self.beat = HeartbeatThread(self._hear, attempt=1, rank=0, interval_s=0.001)
+        self.snapshots = SnapshotWriter(
+            store,
+            rank=0,
+            world_size=1,
+            deliver=self._deliver,
+            missed=lambda *what: self.missed.append(what),
+            deadline_s=LIMIT_S,
+        )
+        reader = BatchReader(
+            source or Numbers(),
+            rank=0,
+            world_size=1,
+            global_batch=self.config.train.global_batch,
+            micro_batch=self.config.train.micro_batch,
+            sequence_tokens=SEQUENCE,
+        )
+        self.injector = Injector(self.config.drill.faults, rank=0, fired={}, announce=self._announce)
+        self.session = Session(
+            self.config,
+            World(1, 0, 1, "127.0.0.1", 1),
+            device=CPU,
+            store=store,
+            samples=reader.samples,
+            supervisor=self,
+            beat=self.beat,
+            on_generation=self.snapshots.drop_before,
+        )
+        self.loop = StepLoop(
+            self.session,
+            source=reader,
+            supervisor=self,
+            beat=self.beat,
+            injector=self.injector,
+            snapshots=self.snapshots,
+        )
+
+    def run(self, directive: Directive) -> str:
+        """Run to the end of the loop; what was said until then has been heard."""
+        try:
+            return self.loop.run(directive)
+        finally:
+            self.snapshots.close(LIMIT_S)
+            self.beat.close()
+            self.session.engine.destroy()
+
+    def incident(self, incident: Incident) -> Directive:
+        self.incidents.append(incident)
+        return self.answers.pop(0)
+
+    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
+        assert problem
+        self.failed.append(ref)
+        return self.answers.pop(0)
+
+    def _hear(self, beat: Heartbeat) -> HeartbeatReply:
+        self.rows += beat.rows
+        self.lines += [(kind, dict(fields)) for _, kind, fields in beat.lines]
+        self.phases.add(beat.phase)
+        wanted = self.stop_after is not None and any(row.step >= self.stop_after for row in self.rows)
+        return HeartbeatReply(stop_requested="enough" if wanted else "")
+
+    def _deliver(self, part: RankPart, meta: CheckpointMeta | None, _took_s: float) -> None:
+        assert meta is not None
+        commit(self.store, [part], meta, parent=None, time_s=time.time())
+
+    def _announce(self, index: int, kind: str, step: int) -> None:
+        self.lines.append(("drill.fired", {"index": index, "kind": kind, "step": step}))
+
+    def line(self, kind: str) -> dict[str, Any]:
+        return next(fields for said, fields in self.lines if said == kind)
+
+    @property
+    def commits(self) -> list[int]:
+        return [int(info.key.rpartition("/")[2]) for info in self.store.list("commits/")]
+
+    @property
+    def losses(self) -> list[tuple[int, float]]:
+        return [(row.step, row.loss) for row in self.rows]
+
+
+START = Directive(1)
+
+
+@pytest.fixture
+def store() -> FragileStore:
+    made = FragileStore()
+    ensure_format(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def straight(one_rank: object) -> Rank:
+    """A run that nothing disturbed."""
+    made = FragileStore()
+    ensure_format(made)
+    rank = Rank(made)
+    assert rank.run(START) == "done"
+    return rank
+
+
+@pytest.fixture
+def past(straight: Rank) -> FragileStore:
+    """What that run stored, to go on from."""
+    made = FragileStore()
+    for info in straight.store.list():
+        made.put(info.key, straight.store.get(info.key))
+    return made
+
+
+class TestUndisturbed:
+    def test_every_step_is_one_row(self, straight: Rank) -> None:
+        assert [row.step for row in straight.rows] == list(range(STEPS))
+        assert {row.outcome for row in straight.rows} == {"applied"}
+        assert [row.applied for row in straight.rows] == list(range(1, STEPS + 1))
+        assert {row.tokens for row in straight.rows} == {BATCH * SEQUENCE}
+
+    def test_the_loss_falls(self, straight: Rank) -> None:
+        losses = [loss for _, loss in straight.losses]
+        assert losses[-1] < losses[0]
+
+    def test_the_rates_that_were_used_follow_the_schedule(self, straight: Rank) -> None:
+        rates = [row.lr for row in straight.rows]
+        assert max(rates) == pytest.approx(straight.config.optimizer.lr)
+        assert rates[0] < rates[1]
+        assert rates[-1] < rates[2]
+
+    def test_norms_are_clipped_to_the_limit(self, straight: Rank) -> None:
+        limit = straight.config.train.clip_norm
+        assert limit is not None
+        for row in straight.rows:
+            assert row.clipped_norm == pytest.approx(min(row.grad_norm, limit))
+
+    def test_checkpoints_are_taken_when_due_and_at_the_end(self, straight: Rank) -> None:
+        assert straight.commits == [5, 10, 12]
+        assert straight.missed == []
+
+    def test_the_supervisor_knew_what_it_was_busy_with(self, straight: Rank) -> None:
+        assert Phase.STEP in straight.phases
+
+
+def test_a_resumed_run_repeats_the_same_bits(straight: Rank, past: FragileStore) -> None:
+    rank = Rank(past)
+    directive = Directive(
+        2, Tier.RESUME, CheckpointRef(1, 5), expected_losses=tuple(straight.losses[5:8]), exact=True, reason="killed"
+    )
+    assert rank.run(directive) == "done"
+    assert rank.incidents == []
+    assert rank.losses == straight.losses[5:]
+    assert [row.batch for row in rank.rows] == [row.batch for row in straight.rows[5:]]
+    assert rank.line("state.restored")["ref_step"] == 5
+
+
+def test_a_state_that_is_not_the_one_that_was_saved_is_noticed_at_the_first_step(
+    straight: Rank, past: FragileStore
+) -> None:
+    rank = Rank(past)
+    rank.answers = [Directive(3, stop_reason="a person must look")]
+    wrong = tuple((step, loss + 1e-4) for step, loss in straight.losses[5:8])
+    directive = Directive(2, Tier.RESUME, CheckpointRef(1, 5), expected_losses=wrong, exact=True)
+    assert rank.run(directive) == "stopped"
+    assert [(found.kind, found.step) for found in rank.incidents] == [(FaultKind.RESUME_FAULT, 5)]
+    assert rank.rows == []
+
+
+def test_a_request_to_stop_saves_the_state(straight: Rank, store: FragileStore) -> None:
+    rank = Rank(store)
+    rank.stop_after = 3
+    assert rank.run(START) == "stopped"
+    step = rank.session.position.step
+    assert 4 <= step < STEPS
+    assert rank.commits[-1] == step
+    assert rank.losses == straight.losses[:step]
+
+
+def test_the_run_may_end_at_an_earlier_step(store: FragileStore) -> None:
+    rank = Rank(store)
+    assert rank.run(Directive(1, stop_step=7)) == "done"
+    assert rank.commits == [5, 7]
+
+
+def test_the_last_state_is_saved_however_slow_the_store_was(store: FragileStore) -> None:
+    """Two copies that are still on their way leave a third one out; the last one has to wait for its turn."""
+    rank = Rank(store, tiny_config(checkpoint={"every_steps": 1, "deadline_s": LIMIT_S}))
+    deliver = rank.snapshots._deliver
+
+    def slow(part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
+        within(lambda: rank.loop.session.position.step == STEPS)
+        deliver(part, meta, took_s)
+
+    rank.snapshots._deliver = slow
+    assert rank.run(START) == "done"
+    assert rank.missed
+    assert rank.commits[-1] == STEPS
+
+
+def test_a_gradient_that_is_not_finite_is_dropped_and_the_batch_counts(straight: Rank, store: FragileStore) -> None:
+    rank = Rank(store, tiny_config(drill={"faults": [{"kind": "nonfinite", "step": 4}]}))
+    assert rank.run(START) == "done"
+    row = rank.rows[4]
+    assert (row.outcome, row.applied, row.lr) == ("dropped", 4, 0.0)
+    assert rank.rows[-1].applied == STEPS - 1
+    assert rank.losses[:5] == straight.losses[:5]
+    assert all(np.isfinite(loss) for _, loss in rank.losses)
+    dropped = rank.line("update.dropped")
+    assert (dropped["step"], dropped["count"], dropped["rank"]) == (4, 1, 0)
+    assert dropped["first_parameter"]
+
+
+def test_too_many_of_them_are_an_incident_and_what_is_decided_is_obeyed(store: FragileStore) -> None:
+    """Tier 3: the window is computed in FP32, where the fault does not happen, and then training goes back to bf16."""
+    faults = [{"kind": "bf16_overflow", "step": 6, "steps": 3}]
+    rank = Rank(store, tiny_config(drill={"faults": faults}, nonfinite={"patience": 2}))
+    ref = CheckpointRef(1, 5)
+    rank.answers = [Directive(2, Tier.FP32_REPLAY, ref, precision="fp32", fp32_until=10)]
+    assert rank.run(START) == "done"
+    incident = rank.incidents[0]
+    assert (incident.kind, incident.step, incident.onset, incident.generation) == (FaultKind.NONFINITE, 7, 6, 1)
+    assert incident.evidence["parameter"]
+    replayed = [row for row in rank.rows if row.generation == 2]
+    assert [row.step for row in replayed] == list(range(5, STEPS))
+    assert [row.precision for row in replayed] == ["fp32"] * 5 + ["bf16"] * 2
+    assert {row.outcome for row in replayed} == {"applied"}
+    assert rank.line("replay.finished")["step"] == 10
+    assert rank.line("replay.finished")["window_dtype"] == "float32"
+    assert rank.commits[-1] == STEPS
+
+
+def test_a_decided_reduction_is_in_the_rate_that_the_optimizer_used(straight: Rank, past: FragileStore) -> None:
+    rank = Rank(past)
+    event = LrEvent(step=5, factor=0.8, generation=2)
+    rank.run(Directive(2, Tier.ROLLBACK, CheckpointRef(1, 5), lr_events=(event,)))
+    for row, before in zip(rank.rows, straight.rows[5:], strict=True):
+        assert row.lr == pytest.approx(0.8 * before.lr)
+        assert row.lr_factor == 0.8
+
+
+def test_samples_that_are_to_be_skipped_are_not_read(straight: Rank, past: FragileStore) -> None:
+    rank = Rank(past)
+    skip = ((5 * BATCH, 6 * BATCH),)
+    rank.run(Directive(2, Tier.RESUME, CheckpointRef(1, 5), skip=skip))
+    assert [row.batch for row in rank.rows[:-1]] == [row.batch for row in straight.rows[6:]]
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_told_and_the_next_one_taken(past: FragileStore) -> None:
+    rank = Rank(past)
+    rank.answers = [Directive(3, Tier.RESUME, CheckpointRef(1, 10))]
+    assert rank.run(Directive(2, Tier.RESUME, CheckpointRef(1, 99))) == "done"
+    assert rank.failed == [CheckpointRef(1, 99)]
+    assert [row.step for row in rank.rows] == [10, 11]
+
+
+def test_an_empty_batch_moves_nothing_but_the_step(store: FragileStore) -> None:
+    config = tiny_config()
+    order = DataOrder(4096, config.seed, ())
+    blank = {int(index) for index in order.sample_ids(3, BATCH)}
+    rank = Rank(store, config, source=Blanks(blank))
+    assert rank.run(START) == "done"
+    assert (rank.rows[3].outcome, rank.rows[3].applied, rank.rows[3].tokens) == ("empty", 3, 0)
+    assert rank.rows[-1].applied == STEPS - 1
+    assert rank.line("step.empty") == {"step": 3}
+
+
+def test_an_error_of_the_users_code_leaves_the_loop_as_it_is(store: FragileStore) -> None:
+    rank = Rank(store, tiny_config(drill={"faults": [{"kind": "raise", "step": 4}]}))
+    with pytest.raises(DrillError):
+        rank.run(START)
+    assert [row.step for row in rank.rows] == [0, 1, 2, 3]
+
+
+class Blanks(Numbers):
+    """Numbers of which some samples hold no real token."""
+
+    def __init__(self, blank: set[int]) -> None:
+        super().__init__()
+        self._holes = blank
+
+    def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        tokens, targets, mask = super().sample(index)
+        return tokens, targets, mask * (index not in self._holes)

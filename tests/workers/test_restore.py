@@ -1,0 +1,98 @@
+"""Loading a committed state into a living engine: verified first, and only then changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.fragile_store import FragileStore
+from tests.support.one_rank import build, digest_of, save, tiny_config, train
+
+from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.errors import StorageError
+from stormsail.platform.messages import CheckpointRef
+from stormsail.workers.detect.verdict import DetectorState, Observation, Policy, judge
+from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.restore import Restored, restore
+
+pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
+
+REF = CheckpointRef(1, 3)
+
+
+@pytest.fixture(scope="module")
+def engine(one_rank: object) -> Iterator[ZeroEngine]:
+    made = build(tiny_config())
+    yield made
+    made.destroy()
+
+
+@pytest.fixture
+def store() -> FragileStore:
+    made = FragileStore()
+    ensure_format(made)
+    return made
+
+
+def test_the_engine_goes_on_as_the_one_that_saved(engine: ZeroEngine, store: FragileStore) -> None:
+    train(engine, range(3))
+    manifest = save(engine, store, REF)
+    losses = train(engine, range(3, 5))
+    found = restore(engine, store, REF, patience_s=0.0)
+    assert isinstance(found, Restored)
+    assert digest_of(engine.copy_state()) == manifest.root_digest
+    assert train(engine, range(3, 5)) == losses
+    assert (found.meta.step, found.meta.applied, found.detector) == (3, 3, DetectorState())
+
+
+def test_the_detectors_come_back_with_the_state(engine: ZeroEngine, store: FragileStore) -> None:
+    learned = DetectorState()
+    for step in range(5):
+        learned, _ = judge(learned, Observation(step, 5.0 - 0.1 * step, 1.0, 0, False, 32), Policy())
+    assert learned != DetectorState()
+    save(engine, store, REF, detector=learned.to_json())
+    found = restore(engine, store, REF, patience_s=0.0)
+    assert isinstance(found, Restored)
+    assert found.detector == learned
+
+
+@pytest.mark.parametrize("damage", ["pack", "manifest", "commit", "detector"])
+def test_what_is_damaged_is_told_and_changes_nothing(engine: ZeroEngine, store: FragileStore, damage: str) -> None:
+    changes = {"detector": {"nonsense": 1}} if damage == "detector" else {}
+    manifest = save(engine, store, REF, **changes)
+    train(engine, range(1))
+    before = digest_of(engine.copy_state())
+    if damage == "pack":
+        key = manifest.packs[0].key
+        body = bytearray(store.get(key))
+        body[len(body) // 2] ^= 1
+        store.put(key, bytes(body))
+    elif damage != "detector":
+        key = next(info.key for info in store.list(f"{damage}s/"))
+        store.put(key, store.get(key)[:-3])
+    found = restore(engine, store, REF, patience_s=0.0)
+    assert isinstance(found, str)
+    assert found
+    assert "\n" not in found
+    assert digest_of(engine.copy_state()) == before
+
+
+def test_one_that_is_not_there_is_told(engine: ZeroEngine, store: FragileStore) -> None:
+    found = restore(engine, store, CheckpointRef(9, 9), patience_s=0.0)
+    assert isinstance(found, str)
+    assert "there is no checkpoint of step 9" in found
+
+
+def test_a_store_that_stays_away_is_no_fault_of_the_checkpoint(engine: ZeroEngine, store: FragileStore) -> None:
+    save(engine, store, REF)
+    before = digest_of(engine.copy_state())
+    store.go_down()
+    with pytest.raises(StorageError, match="Nobody answers"):
+        restore(engine, store, REF, patience_s=0.0)
+    assert digest_of(engine.copy_state()) == before
+
+
+def test_a_store_that_comes_back_in_time_is_waited_for(engine: ZeroEngine, store: FragileStore) -> None:
+    save(engine, store, REF)
+    store.failures = 1
+    assert isinstance(restore(engine, store, REF, patience_s=20.0), Restored)

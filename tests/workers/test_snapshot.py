@@ -1,0 +1,178 @@
+"""Saving behind the back of training: the copy is what was live, and whatever fails is said and costs one save."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.fragile_store import FragileStore
+from tests.support.run_kit import LIMIT_S, checkpoint_meta, within
+
+from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
+from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.checkpoint.shards import Shard, ShardSpec
+from stormsail.platform.checkpoint.writer import commit
+from stormsail.workers.engine import LocalPiece
+from stormsail.workers.snapshot import SnapshotWriter
+
+
+@dataclass
+class State:
+    """What a snapshot needs of an engine: live tensors and a copy of them."""
+
+    live: torch.Tensor = field(default_factory=lambda: torch.arange(6, dtype=torch.float32))
+    disturbed: bool = False
+
+    def live_buffers(self) -> Iterator[tuple[LocalPiece, str, torch.Tensor]]:
+        yield LocalPiece("w", (6,), 0, 6), "master", self.live
+        yield LocalPiece("elsewhere", (2,), 2, 0), "master", self.live[:0]
+
+    def copy_state(self) -> list[Shard]:
+        values = self.live.clone().numpy()
+        if self.disturbed:
+            values[3] += 1.0
+        return [Shard(ShardSpec("w", "master", (6,), 0, 6), values)]
+
+
+class Desk:
+    """A writer and all that it handed over."""
+
+    def __init__(self, **more: Any) -> None:
+        self.store = FragileStore()
+        ensure_format(self.store)
+        self.parts: list[RankPart] = []
+        self.missed: list[tuple[int, int, str]] = []
+        self.hold = threading.Event()
+        self.hold.set()
+        self.written: list[int] = []
+        self.writer = SnapshotWriter(
+            self.store,
+            rank=0,
+            world_size=1,
+            deliver=self._deliver,
+            missed=lambda *what: self.missed.append(what),
+            written=self._written,
+            **{"deadline_s": LIMIT_S, **more},
+        )
+
+    def _written(self, step: int) -> None:
+        self.hold.wait(LIMIT_S)
+        self.written.append(step)
+
+    def _deliver(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
+        assert took_s >= 0.0
+        self.parts.append(part)
+        if meta is not None:
+            commit(self.store, [part], meta, parent=None, time_s=1.0)
+
+    def take(self, step: int = 10, state: State | None = None, generation: int = 1) -> bool:
+        return self.writer.take(
+            state or State(),  # type: ignore[arg-type] # the two methods that are used
+            generation=generation,
+            step=step,
+            meta=checkpoint_meta(step),
+        )
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.hold.set()
+    made.writer.close(LIMIT_S)
+
+
+def test_a_state_is_written_told_and_handed_over(desk: Desk) -> None:
+    assert desk.take()
+    assert desk.writer.wait(LIMIT_S)
+    assert [part.step for part in desk.parts] == desk.written == [10]
+    assert desk.missed == []
+    assert [tensor.name for tensor in desk.parts[0].tensors] == ["w"]
+
+
+def test_training_may_go_on_at_once(desk: Desk) -> None:
+    state = State()
+    desk.hold.clear()
+    desk.take(state=state)
+    state.live.fill_(7.0)
+    desk.hold.set()
+    desk.take(20, State())
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.parts[0].digest == desk.parts[1].digest
+
+
+def test_a_copy_that_was_disturbed_is_never_written(desk: Desk) -> None:
+    desk.take(state=State(disturbed=True))
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.parts == []
+    assert desk.missed == [(1, 10, "the copy of w differs from the live state")]
+
+
+def test_numbers_that_are_not_finite_are_written_and_counted(desk: Desk) -> None:
+    state = State(torch.tensor([np.nan, np.inf, 1.0, 1.0, 1.0, 1.0]))
+    desk.take(state=state)
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.parts[0].nonfinite == 2
+
+
+def test_a_third_copy_is_left_out_while_two_are_on_their_way(desk: Desk) -> None:
+    desk.hold.clear()
+    assert [desk.take(step) for step in (10, 20, 30)] == [True, True, False]
+    assert desk.missed == [(1, 30, "2 earlier saves are still being written")]
+    desk.hold.set()
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.take(40)
+
+
+def test_what_an_older_generation_has_not_finished_is_abandoned(desk: Desk) -> None:
+    desk.hold.clear()
+    desk.take(10)
+    desk.take(20)
+    desk.writer.drop_before(2)
+    desk.hold.set()
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.missed[-1][:2] == (1, 20)
+    desk.take(30, generation=2)
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.parts[-1].generation == 2
+
+
+def test_a_save_that_comes_too_late_is_abandoned() -> None:
+    desk = Desk(deadline_s=-1.0)
+    desk.take()
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.parts == []
+    assert "deadline" in desk.missed[0][2]
+    desk.writer.close(LIMIT_S)
+
+
+def test_a_store_that_fails_costs_the_save_and_not_the_thread(desk: Desk) -> None:
+    desk.store.go_down()
+    desk.take(10)
+    assert desk.writer.wait(LIMIT_S)
+    assert desk.missed == [(1, 10, "Nobody answers")]
+    desk.store.come_back()
+    desk.take(20)
+    assert desk.writer.wait(LIMIT_S)
+    assert [part.step for part in desk.parts] == [20]
+
+
+def test_closing_finishes_what_was_taken(desk: Desk) -> None:
+    desk.hold.clear()
+    desk.take()
+    threading.Timer(0.05, desk.hold.set).start()
+    desk.writer.close(LIMIT_S)
+    assert [part.step for part in desk.parts] == [10]
+
+
+def test_waiting_has_a_limit(desk: Desk) -> None:
+    desk.hold.clear()
+    desk.take()
+    assert not desk.writer.wait(0.01)
+    desk.hold.set()
+    assert within(lambda: bool(desk.parts))
