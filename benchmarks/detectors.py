@@ -79,17 +79,10 @@ def _placed(curve: Curve, curves: Sequence[Curve], labels: tuple[Label, ...]) ->
     return Case(curve, labels)
 
 
-def calm_runs(amount: Amount) -> list[Case]:
-    """Healthy runs; every fifth is logged one step in 20, every third without norms."""
+def calm_runs(amount: Amount, stride: int = 1) -> list[Case]:
+    """Healthy runs, every third without norms."""
     return [
-        Case(
-            healthy(
-                seed,
-                amount.rows if index % 5 else amount.rows // 4,
-                stride=1 if index % 5 else COARSE_STRIDE,
-                norms=index % 3 != 2,
-            )
-        )
+        Case(healthy(seed, amount.rows, stride=stride, norms=index % 3 < 2))  # noqa: PLR2004 - one in three
         for index, seed in enumerate(_seeds(amount.runs))
     ]
 
@@ -97,7 +90,7 @@ def calm_runs(amount: Amount) -> list[Case]:
 def trouble_runs(kind: str, amount: Amount) -> list[Case]:
     """Runs with one form of trouble, every fifth logged one step in 20."""
     return [
-        _trouble(kind, seed, 1 if index % 5 != 4 else COARSE_STRIDE)
+        _trouble(kind, seed, COARSE_STRIDE if (index + 1) % 5 == 0 else 1)
         for index, seed in enumerate(_seeds(amount.per_form))
     ]
 
@@ -163,7 +156,9 @@ def measure(amount: Amount, curves: list[Case]) -> dict[str, dict[str, float | N
     """Figures by team, by name of the figure."""
     teams: dict[str, Sequence[AnyRule]] = {OURS_NAME: OURS}
     teams |= {rule.name: (rule,) for rule in (*ARTICLE, *PROJECTS)}
-    sets = {"healthy": calm_runs(amount), **{kind: trouble_runs(kind, amount) for kind in FORMS}}
+    coarse = replace(amount, runs=amount.runs // 2, rows=amount.rows // 2)
+    sets = {"healthy": calm_runs(amount), "healthy, one row in 20": calm_runs(coarse, COARSE_STRIDE)}
+    sets |= {kind: trouble_runs(kind, amount) for kind in FORMS}
     if curves:
         sets["labelled"] = curves
     found: dict[str, dict[str, float | None]] = {}
@@ -177,7 +172,7 @@ def measure(amount: Amount, curves: list[Case]) -> dict[str, dict[str, float | N
             if made.events:
                 figures[f"recall: {kind}"] = made.recall
                 figures[f"latency: {kind}"] = made.latency(0.5)
-            if kind in ("healthy", "labelled"):
+            if kind == "labelled" or kind.startswith("healthy"):
                 figures[f"false: {kind}"] = made.false_per_10k
         found[name] = figures
         print(f"measured {name}", file=sys.stderr)
@@ -192,18 +187,26 @@ BARS = {"recall": (RECALL_BAR, RECALL_AIM), "seen": (RECALL_BAR, RECALL_AIM), "f
 def to_rows(found: dict[str, dict[str, float | None]]) -> list[dict[str, object]]:
     """One row for each figure and each rule beside the default."""
     ours = found[OURS_NAME]
-    rows = []
+    rows: list[dict[str, object]] = []
     for figure, value in ours.items():
         family = figure.split(":")[0]
         if family == "memory":
-            rows.append(
-                _row("state of the default detectors", "MB", value, None, "", (MEMORY_BAR_MB, None), lower=True)
-            )
+            rows.append(_row("state of the default detectors", "MB", value, bar=(MEMORY_BAR_MB, None), lower=True))
             continue
         for name, figures in found.items():
             if name != OURS_NAME:
                 bar = BARS.get(family, (None, None))
-                rows.append(_row(figure, UNITS[family], value, figures.get(figure), name, bar, lower=family == "false"))
+                rows.append(
+                    _row(
+                        figure,
+                        UNITS[family],
+                        value,
+                        reference=figures.get(figure),
+                        name=name,
+                        bar=bar,
+                        lower=family == "false",
+                    )
+                )
     return rows
 
 
@@ -211,10 +214,10 @@ def _row(
     figure: str,
     unit: str,
     ours: float | None,
-    reference: float | None,
-    name: str,
-    bar: tuple[float | None, float | None],
     *,
+    reference: float | None = None,
+    name: str = "",
+    bar: tuple[float | None, float | None],
     lower: bool,
 ) -> dict[str, object]:
     limit, aim = bar
@@ -234,21 +237,25 @@ def _row(
 
 
 def table(found: dict[str, dict[str, float | None]]) -> str:
-    """A line for each rule, a column for each figure."""
-    figures = [figure for figure in found[OURS_NAME] if figure != "memory"]
-    lines = [
-        ["rule", *figures],
-        *([name, *(_cell(of.get(figure)) for figure in figures)] for name, of in found.items()),
-    ]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    text = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    text.insert(1, "-|-".join("-" * width for width in widths))
-    memory = found[OURS_NAME]["memory"]
-    return "\n".join([*text, f"state of the default detectors: {memory:.3f} MB (bar {MEMORY_BAR_MB:g})"])
+    """A line for each rule, a column for each set of curves."""
+    ours = found[OURS_NAME]
+    columns = [figure for figure in ours if figure.split(":")[0] in ("false", "recall", "seen")]
+    head = ["rule", *(figure.replace("false: ", "false/10k: ").replace("_", " ") for figure in columns)]
+    lines = [head, *([name, *(_entry(of, figure) for figure in columns)] for name, of in found.items())]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    text = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |" for line in lines]
+    text.insert(1, f"|{'|'.join('-' * (width + 2) for width in widths)}|")
+    memory = f"state of the default detectors: {ours['memory']:.3f} MB (bar {MEMORY_BAR_MB:g})"
+    return "\n".join([*text, "recall as a share, with the median latency in steps behind it", memory])
+
+
+def _entry(of: dict[str, float | None], figure: str) -> str:
+    latency = of.get(figure.replace("recall", "latency")) if figure.startswith("recall") else None
+    return _cell(of.get(figure)) + ("" if latency is None else f" ({latency:g})")
 
 
 def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}" if float(value).is_integer() else f"{value:.2f}"
+    return "-" if value is None else f"{value:.2f}"
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import StormsailError, WorkerFaultError
+from stormsail.platform.errors import StormsailError, UserCodeError, WorkerFaultError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import (
     CheckpointRef,
@@ -284,8 +284,11 @@ def _origin(error: BaseException) -> str:
     from stormsail.workers.inject import DrillError
     from stormsail.workers.usercode import Blame, blame
 
-    if isinstance(error, DrillError):
+    if isinstance(error, DrillError | UserCodeError):
         return "user"
+    if isinstance(error, StormsailError):
+        # Its first cause may lie in a library, such as that of the object store, which is no user's code either.
+        return "peer" if isinstance(error, WorkerFaultError) else "ours"
     return {Blame.USER: "user", Blame.OURS: "ours", Blame.PEERS: "peer"}[blame(error)]
 
 

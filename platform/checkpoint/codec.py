@@ -7,7 +7,8 @@ level of any compressor shrinks. So each plane gets the cheapest method that a s
     4 x (method u8 | stored length u32)          top plane first
     the planes, back to back
 
-little-endian throughout. `parent` is the digest of the words that a delta builds on, zeros without flag 1.
+little-endian throughout. Codec 1 keeps the words as they are. Codec 2 keeps their exact difference (`delta.py`) to the
+same elements of an older state; flag 1 is set and `parent` is the state digest of those elements, zeros otherwise.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
+from stormsail.platform.checkpoint.delta import int_add, int_sub
 from stormsail.platform.checkpoint.shards import Words
 from stormsail.platform.errors import CheckpointError, InternalError
 
@@ -34,6 +36,7 @@ class Codec(IntEnum):
     """How the words of a frame come back. Numbers are for ever; new codecs take new ones."""
 
     PLAIN = 1
+    INT_SUB = 2
 
 
 class Method(IntEnum):
@@ -42,6 +45,19 @@ class Method(IntEnum):
     RAW = 0
     ZSTD = 1
     LITERALS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Base:
+    """What a difference builds on.
+
+    Attributes:
+        words: The same elements in the older state.
+        digest: The state digest of those elements, 16 bytes.
+    """
+
+    words: Words
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,47 +97,70 @@ _LITERALS_ONLY = zstandard.ZstdCompressionParameters.from_level(
 _PARAMETERS = {Method.ZSTD: _LEVEL_1, Method.LITERALS: _LITERALS_ONLY}
 
 
-def encode(words: Words, *, codec: Codec = Codec.PLAIN, parent: bytes | None = None) -> bytes:
+def encode(words: Words, *, base: Base | None = None) -> bytes:
     """A frame of 1 to 2^20 words; the same words give the same frame. Any thread; the GIL is free for most of it.
 
+    Args:
+        words: What to keep.
+        base: Keep only the difference to this.
+
     Raises:
-        InternalError: More or fewer words than a frame takes, or a parent that is no digest.
+        InternalError: More or fewer words than a frame takes, or a base that does not fit.
     """
-    return b"".join(encode_pieces(words, codec=codec, parent=parent))
+    return b"".join(encode_pieces(words, base=base))
 
 
-def encode_pieces(words: Words, *, codec: Codec = Codec.PLAIN, parent: bytes | None = None) -> list[bytes | memoryview]:
+def encode_pieces(words: Words, *, base: Base | None = None) -> list[bytes | memoryview]:
     """The frame in pieces, for callers that put them together themselves: raw planes are not copied once more.
 
     Raises:
-        InternalError: More or fewer words than a frame takes, or a parent that is no digest.
+        InternalError: More or fewer words than a frame takes, or a base that does not fit.
     """
     if not 1 <= words.size <= CHUNK_ELEMENTS:
         raise InternalError(f"a frame takes 1 to {CHUNK_ELEMENTS} words, not {words.size}")
-    if parent is not None and len(parent) != PARENT_BYTES:
-        raise InternalError(f"a parent is a digest of {PARENT_BYTES} bytes, not {len(parent)}")
+    if base is None:
+        return _pieces(words, Codec.PLAIN, bytes(PARENT_BYTES))
+    if len(base.digest) != PARENT_BYTES:
+        raise InternalError(f"a parent is a digest of {PARENT_BYTES} bytes, not {len(base.digest)}")
+    return _pieces(int_sub(words, base.words), Codec.INT_SUB, base.digest)
+
+
+def _pieces(words: Words, codec: Codec, parent: bytes) -> list[bytes | memoryview]:
     planes = np.ascontiguousarray(words.view(np.uint8).reshape(-1, PLANES).T)[::-1]
     stored = [_store_plane(plane) for plane in planes]
-    flags = 0 if parent is None else _HAS_PARENT
-    head = _HEAD.pack(MAGIC, VERSION, codec, flags, PLANES, words.size, parent or bytes(PARENT_BYTES))
+    flags = 0 if codec is Codec.PLAIN else _HAS_PARENT
+    head = _HEAD.pack(MAGIC, VERSION, codec, flags, PLANES, words.size, parent)
     table = b"".join(_PLANE.pack(method, len(body)) for method, body in stored)
     return [head, table, *(body for _, body in stored)]
 
 
-def decode(frame: bytes | memoryview) -> Words:
-    """The words of a frame that needs no other one.
+def decode(frame: bytes | memoryview, *, base: Base | None = None) -> Words:
+    """The words of a frame.
+
+    Args:
+        frame: The whole frame.
+        base: What it builds on; None for a frame that needs no other one.
 
     Raises:
-        CheckpointError: The frame is not whole and consistent, or is a difference to a parent.
+        CheckpointError: The frame is not whole and consistent, is a difference and no base is given, or builds on
+            another state than the one given.
     """
     header, words = unpack(frame)
-    if header.parent is not None:
+    if header.parent is None:
+        if base is not None:
+            raise CheckpointError("the frame is whole in itself, and not the difference that it should be")
+        return words
+    if base is None:
         raise CheckpointError("the frame is a difference and cannot be read without its parent")
-    return words
+    if header.parent != base.digest:
+        raise CheckpointError(f"the frame builds on the state {header.parent.hex()}, not on {base.digest.hex()}")
+    if base.words.size != words.size:
+        raise CheckpointError(f"the frame's {words.size} words build on {base.words.size}")
+    return int_add(words, base.words)
 
 
 def unpack(frame: bytes | memoryview) -> tuple[FrameHeader, Words]:
-    """The header and the words as they were encoded, before any parent is added.
+    """The header and the words as they were encoded, which for a difference is before the base is added.
 
     Nothing is trusted: sizes are checked before memory is taken, at most 4 MiB of it.
 
@@ -155,7 +194,7 @@ def read_header(frame: bytes | memoryview) -> FrameHeader:
             f"frame version {version}, codec {codec}, {planes} planes is not known here",
             todo="use the Stormsail version that wrote it, or a newer one",
         )
-    if not 1 <= words <= CHUNK_ELEMENTS or flags > _HAS_PARENT or (not flags and any(parent)):
+    if not 1 <= words <= CHUNK_ELEMENTS or flags != (codec == Codec.INT_SUB) or (not flags and any(parent)):
         raise CheckpointError("the frame's header contradicts itself")
     table = tuple(_read_plane_entry(frame, number, words) for number in range(PLANES))
     if _PAYLOAD + sum(length for _, length in table) != len(frame):

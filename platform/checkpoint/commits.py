@@ -121,7 +121,7 @@ def load_manifest(store: ObjectStore, ref: CheckpointRef | Commit) -> Manifest:
             objects=(key,),
         )
     manifest = unpack_manifest(body, key)
-    if (manifest.ref, manifest.root) != (record.ref, record.root):
+    if (manifest.ref, manifest.root, manifest.base) != (record.ref, record.root, record.base):
         raise CheckpointError("the manifest is not the one of its commit", where=key, objects=(key,))
     manifest.check_complete()
     return manifest

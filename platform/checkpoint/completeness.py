@@ -21,6 +21,7 @@ def check_complete(manifest: Manifest) -> None:
         CheckpointError: With the first thing that is wrong.
     """
     _check_identity(manifest)
+    _check_base(manifest)
     _check_packs(manifest)
     _check_tensors(manifest)
     _check_coverage(manifest)
@@ -35,6 +36,16 @@ def _fail(manifest: Manifest, what: str) -> Never:
 def _check_identity(manifest: Manifest) -> None:
     if manifest.meta.step != manifest.step:
         _fail(manifest, f"the manifest is of step {manifest.step}, its metadata of step {manifest.meta.step}")
+
+
+def _check_base(manifest: Manifest) -> None:
+    differences = any(frame.base is not None for frame in manifest.frames)
+    if differences != (manifest.base is not None):
+        _fail(manifest, "frames are differences, but no keyframe is named, or the other way round")
+    if manifest.base is not None and not (
+        manifest.base.step < manifest.step and manifest.base.generation <= manifest.generation
+    ):
+        _fail(manifest, f"a keyframe of step {manifest.base.step}, generation {manifest.base.generation} is not older")
 
 
 def _check_packs(manifest: Manifest) -> None:

@@ -11,10 +11,18 @@ import numpy as np
 from stormsail.platform.checkpoint.shards import Words
 from stormsail.platform.errors import InternalError
 
+# With beta1 = 0.9 a first moment forgets in ten steps: its difference is larger than itself (measured).
+_NEVER = frozenset({"exp_avg"})
+
 _ZERO = np.uint32(0)
 _SIGN = np.uint32(0x8000_0000)
 _ONE = np.uint32(1)
 _TOP = np.uint32(31)
+
+
+def takes_delta(component: str) -> bool:
+    """Whether a component is worth keeping as a difference at all."""
+    return component not in _NEVER
 
 
 def int_sub(new: Words, base: Words) -> Words:

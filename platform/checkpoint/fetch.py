@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stormsail.platform.checkpoint.codec import decode
+from stormsail.platform.checkpoint.codec import Base, decode
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest
 from stormsail.platform.checkpoint.shards import Words
@@ -71,8 +71,14 @@ def fetch_range(store: ObjectStore, manifest: Manifest, request: Request) -> mem
     return memoryview(data)
 
 
-def open_frame(manifest: Manifest, frame: FrameEntry, data: memoryview) -> Words:
+def open_frame(manifest: Manifest, frame: FrameEntry, data: memoryview, *, base: Base | None = None) -> Words:
     """Check a frame's bytes, decode them, and check what came out.
+
+    Args:
+        manifest: Whose frame.
+        frame: What is expected.
+        data: The frame's bytes.
+        base: What it builds on, already checked; None for a frame that is whole in itself.
 
     Raises:
         CheckpointError: The frame is not the one that was written.
@@ -84,7 +90,7 @@ def open_frame(manifest: Manifest, frame: FrameEntry, data: memoryview) -> Words
     if found != frame.sha256:
         raise CheckpointError(f"damaged: SHA-256 is {found}, expected {frame.sha256}", where=where, objects=(key,))
     try:
-        words = decode(data)
+        words = decode(data, base=base)
     except CheckpointError as error:
         raise CheckpointError(error.what, where=where, todo=error.todo, objects=(key,)) from error
     if words.size != frame.count:

@@ -27,6 +27,15 @@ Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Sha256Hex: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 DigestHex: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Component: TypeAlias = Annotated[str, Field(pattern=COMPONENT_PATTERN)]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+# Left out of the stored form where there is none: what is whole in itself has the same bytes as ever.
+OptionalDigest: TypeAlias = Annotated[DigestHex | None, Field(exclude_if=_is_none)]
+OptionalRef: TypeAlias = Annotated[CheckpointRef | None, Field(exclude_if=_is_none)]
 JsonMap: TypeAlias = dict[str, JsonValue]
 
 
@@ -114,6 +123,7 @@ class FrameEntry:
         start: First flat element.
         count: Elements, all inside one chunk of the grid.
         digest: State digest of the decoded elements.
+        base: State digest of the same elements in the keyframe, if this is a difference to it.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = RECORD_CONFIG
@@ -127,6 +137,7 @@ class FrameEntry:
     start: Natural
     count: Annotated[int, Field(ge=1, le=CHUNK_ELEMENTS)]
     digest: DigestHex
+    base: OptionalDigest = None
 
     @property
     def stop(self) -> int:
@@ -141,6 +152,7 @@ class RankPart(Record):
         tensors: Every tensor that the rank knows, even where it owns no element.
         nonfinite: NaN or infinite values among the rank's floats.
         digest: State digest of all that the rank wrote.
+        base: The keyframe that some of the frames build on, or None.
     """
 
     format: Literal[1] = FORMAT
@@ -153,6 +165,7 @@ class RankPart(Record):
     frames: tuple[FrameEntry, ...]
     nonfinite: Natural
     digest: DigestHex
+    base: OptionalRef = None
 
     @property
     def ref(self) -> CheckpointRef:
@@ -173,6 +186,7 @@ class Manifest(Record):
         root: State digest over everything; the same at any world size.
         component_digests: The same per component; they add up to the root.
         nonfinite: NaN or infinite values in the state.
+        base: The keyframe that some of the frames build on; None for a checkpoint that is whole in itself.
     """
 
     format: Literal[1] = FORMAT
@@ -186,6 +200,7 @@ class Manifest(Record):
     nonfinite: Natural
     root: DigestHex
     component_digests: dict[Component, DigestHex]
+    base: OptionalRef = None
 
     @property
     def ref(self) -> CheckpointRef:
@@ -220,6 +235,7 @@ class Commit(Record):
         manifest_sha256: Of the manifest's stored bytes.
         stored_bytes: Bytes of all packs.
         time_s: Seconds since the epoch by the committer's clock.
+        base: The keyframe without which this checkpoint cannot be read, or None.
     """
 
     format: Literal[1] = FORMAT
@@ -235,6 +251,7 @@ class Commit(Record):
     nonfinite: Natural
     losses_finite: bool
     time_s: float
+    base: OptionalRef = None
 
     @property
     def ref(self) -> CheckpointRef:

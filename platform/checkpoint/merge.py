@@ -48,6 +48,7 @@ def merge(parts: Sequence[RankPart], meta: CheckpointMeta, parent: CheckpointRef
         nonfinite=sum(part.nonfinite for part in parts),
         root=root.hex,
         component_digests=digests,
+        base=_common_base(parts),
     )
     manifest.check_complete()
     return manifest
@@ -71,6 +72,17 @@ def _check_ranks(parts: Sequence[RankPart], meta: CheckpointMeta) -> None:
             f"parts of ranks {ranks} are there, expected one from each of 0 to {meta.world_size - 1}",
             where=f"generation {first.generation}, step {meta.step}",
         )
+
+
+def _common_base(parts: Sequence[RankPart]) -> CheckpointRef | None:
+    """The keyframe that the ranks' differences build on; a rank may have written everything in full."""
+    bases = {part.base for part in parts if part.base is not None}
+    if len(bases) > 1:
+        names = ", ".join(f"step {base.step} (generation {base.generation})" for base in sorted(bases, key=str))
+        raise CheckpointError(
+            f"ranks build on different keyframes: {names}", where=f"step {parts[0].step}", todo="the next save is whole"
+        )
+    return next(iter(bases), None)
 
 
 def _merge_tensors(parts: Sequence[RankPart]) -> tuple[TensorEntry, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from stormsail.platform.checkpoint.chunks import cut
 from stormsail.platform.checkpoint.codec import encode_pieces
 from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import pack_key
 from stormsail.platform.checkpoint.manifest import FrameEntry, PackEntry, TensorEntry
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
@@ -28,16 +29,25 @@ class Packer:
         frames: All frames so far.
         digest: State digest of all elements so far.
         nonfinite: NaN or infinite values so far.
+        differences: Frames so far that build on the keyframe.
     """
 
     def __init__(
-        self, store: ObjectStore, ref: CheckpointRef, rank: int, pack_bytes: int, cancelled: Callable[[], bool]
+        self,
+        store: ObjectStore,
+        ref: CheckpointRef,
+        rank: int,
+        pack_bytes: int,
+        cancelled: Callable[[], bool],
+        *,
+        base: Keyframe | None = None,
     ) -> None:
         self._store = store
         self._ref = ref
         self._rank = rank
         self._pack_bytes = pack_bytes
         self._cancelled = cancelled
+        self._base = base
         self._buffer = bytearray()
         self._specs: dict[str, ShardSpec] = {}
         self._components: dict[str, set[str]] = {}
@@ -46,6 +56,7 @@ class Packer:
         self.frames: list[FrameEntry] = []
         self.digest = Digest()
         self.nonfinite = 0
+        self.differences = 0
 
     @property
     def tensors(self) -> tuple[TensorEntry, ...]:
@@ -80,7 +91,8 @@ class Packer:
     def _add_frame(self, place: int, piece: Shard) -> None:
         offset = len(self._buffer)
         hashed = hashlib.sha256()
-        for stored in encode_pieces(piece.words):
+        base = self._base.find(piece.spec) if self._base is not None else None
+        for stored in encode_pieces(piece.words, base=base):
             hashed.update(stored)
             self._buffer += stored
         digest = Digest.of(piece)
@@ -94,7 +106,9 @@ class Packer:
             start=piece.spec.start,
             count=piece.spec.count,
             digest=digest.hex,
+            base=base.digest.hex() if base is not None else None,
         )
+        self.differences += base is not None
         self.frames.append(entry)
         self.digest += digest
 

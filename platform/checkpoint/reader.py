@@ -1,6 +1,6 @@
 """Reading checkpoints back, on any number of workers; the one module to import for it.
 
-Only frames that overlap what is wanted are read, each checked before and after decoding. The manifest's completeness
+Only frames that overlap what is wanted are read, with what they build on, each checked before and after decoding. The manifest's completeness
 check has added the same digests up to the root, so what is returned is part of exactly the state that was committed,
 or an error.
 """
@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Never
 
 import numpy as np
 
@@ -22,8 +23,9 @@ from stormsail.platform.checkpoint.commits import (
     load_manifest,
     scan_commits,
 )
-from stormsail.platform.checkpoint.fetch import Request, fetch_range, open_frame, plan_requests
+from stormsail.platform.checkpoint.fetch import Request, plan_requests
 from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest
+from stormsail.platform.checkpoint.opening import load_links, open_request
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
 from stormsail.platform.checkpoint.verify import first_sound, verify
 from stormsail.platform.errors import CheckpointError
@@ -47,7 +49,8 @@ def read_shards(
 ) -> list[Shard]:
     """The wanted elements as float32, in the order asked for, whatever the world size that wrote them.
 
-    Only frames that overlap are fetched, each once. Memory: the result plus `threads` requests of at most 16 MiB.
+    Only frames that overlap are fetched, each once. Memory: the result plus `threads` requests of at most 16 MiB, and
+    about three times that where the checkpoint builds on a keyframe.
 
     Args:
         store: The run's store.
@@ -63,11 +66,10 @@ def read_shards(
     uses = _frames_of(manifest, wanted)
     requests = plan_requests([manifest.frames[index] for index in sorted(uses)])
     places = {(manifest.frames[index].pack, manifest.frames[index].offset): index for index in uses}
+    links = load_links(store, manifest) if uses else None
 
     def fetch(request: Request) -> None:
-        data = fetch_range(store, manifest, request)
-        for frame in request.frames:
-            words = open_frame(manifest, frame, data[frame.offset - request.start :][: frame.length])
+        for frame, words in open_request(store, manifest, links, request, _give_up):
             for number in uses[places[frame.pack, frame.offset]]:
                 _copy_overlap(words, frame, targets[number], wanted[number])
 
@@ -75,6 +77,10 @@ def read_shards(
         for _ in pool.map(fetch, requests):
             pass
     return [Shard(spec, target.view(np.float32)) for spec, target in zip(wanted, targets, strict=True)]
+
+
+def _give_up(error: CheckpointError) -> Never:
+    raise error
 
 
 def _frames_of(manifest: Manifest, wanted: Sequence[ShardSpec]) -> dict[int, list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from stormsail.platform.checkpoint.lines import Committed, newest_first
@@ -16,7 +16,7 @@ class RetentionPlan:
 
     Attributes:
         keep: Oldest step first.
-        delete: Oldest step first, which is the order to delete in.
+        delete: In the order to delete in: what builds on another goes before it, otherwise the oldest step first.
     """
 
     keep: tuple[CheckpointRef, ...]
@@ -32,6 +32,7 @@ def retain(
     keep_last: int,
     ladder_min_steps: int = 100,
     pinned: Collection[CheckpointRef] = (),
+    bases: Mapping[CheckpointRef, CheckpointRef] | None = None,
 ) -> RetentionPlan:
     """Decide by step numbers, never by names.
 
@@ -40,6 +41,7 @@ def retain(
     one good one in each quarter of `ladder_min_steps`, because as the head moves on, they will be what the ladder needs
     then; the last `keep_last` good ones; and all that are newer than the newest good one, because they are not judged
     yet. Off the line those of the newest superseded generation stay, as a grace. What is pinned stays anywhere.
+    A keyframe stays as long as anything that stays builds on it.
 
     Args:
         commits: All commits that exist.
@@ -49,6 +51,7 @@ def retain(
         keep_last: How many good ones to keep, at least 1.
         ladder_min_steps: How far a rollback or an FP32 replay may want to go back.
         pinned: Never deleted.
+        bases: The keyframe of each checkpoint that builds on one.
 
     Raises:
         ConfigError: `keep_last` is below 1, which would leave nothing to resume from.
@@ -62,7 +65,8 @@ def retain(
     keep = existing & set(pinned)
     keep |= _kept_on_line(on_line, set(good), head_step, keep_last, ladder_min_steps)
     keep |= _kept_off_line(existing - set(live))
-    return RetentionPlan(_oldest_first(keep), _oldest_first(existing - keep))
+    keep |= _needed_by(keep, bases or {}) & existing
+    return RetentionPlan(_oldest_first(keep), _dependents_first(existing - keep, bases or {}))
 
 
 def _kept_on_line(
@@ -99,3 +103,21 @@ def _kept_off_line(off_line: set[CheckpointRef]) -> set[CheckpointRef]:
 
 def _oldest_first(refs: Iterable[CheckpointRef]) -> tuple[CheckpointRef, ...]:
     return tuple(reversed(newest_first(refs)))
+
+
+def _needed_by(refs: set[CheckpointRef], bases: Mapping[CheckpointRef, CheckpointRef]) -> set[CheckpointRef]:
+    needed: set[CheckpointRef] = set()
+    for ref in refs:
+        base = bases.get(ref)
+        while base is not None and base not in needed:  # chains have one link, but nothing may be lost by a longer one
+            needed.add(base)
+            base = bases.get(base)
+    return needed
+
+
+def _dependents_first(
+    refs: set[CheckpointRef], bases: Mapping[CheckpointRef, CheckpointRef]
+) -> tuple[CheckpointRef, ...]:
+    """So that dying in the middle of deleting leaves no checkpoint without its keyframe."""
+    depth = {ref: len(_needed_by({ref}, bases)) for ref in refs}
+    return tuple(sorted(_oldest_first(refs), key=lambda ref: -depth[ref]))

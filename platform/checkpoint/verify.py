@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from stormsail.platform.checkpoint.commits import Problem, load_manifest
 from stormsail.platform.checkpoint.digest import Digest
-from stormsail.platform.checkpoint.fetch import Request, fetch_range, open_frame, plan_requests
+from stormsail.platform.checkpoint.fetch import Request, plan_requests
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, part_key
-from stormsail.platform.checkpoint.manifest import Commit, Manifest, RankPart
+from stormsail.platform.checkpoint.links import Links
+from stormsail.platform.checkpoint.manifest import Commit, FrameEntry, Manifest, RankPart
+from stormsail.platform.checkpoint.opening import load_links, open_request
 from stormsail.platform.checkpoint.records import unseal
 from stormsail.platform.errors import CheckpointError, ObjectMissingError
 from stormsail.platform.messages import CheckpointRef
@@ -17,6 +19,8 @@ from stormsail.platform.storage.store import ObjectStore
 
 def verify(store: ObjectStore, ref: CheckpointRef | Commit, *, deep: bool = True) -> list[Problem]:
     """Every missing or damaged object of one checkpoint; an empty list says that all of it is whole.
+
+    What it builds on counts: a damaged keyframe is a problem of each checkpoint that needs it.
 
     Args:
         store: The run's store.
@@ -28,17 +32,20 @@ def verify(store: ObjectStore, ref: CheckpointRef | Commit, *, deep: bool = True
     """
     try:
         manifest = load_manifest(store, ref)
+        links = load_links(store, manifest)
+        needed = links.parents(manifest.frames) if links is not None else []
     except CheckpointError as error:
         name = ref if isinstance(ref, CheckpointRef) else ref.ref
         return [_problem(error, commit_key(name))]
-    problems = [*_part_problems(store, manifest), *_pack_problems(store, manifest)]
+    problems = [*_part_problems(store, manifest), *_pack_problems(store, manifest, range(len(manifest.packs)))]
+    if links is not None:
+        problems += _pack_problems(store, links.base, sorted({frame.pack for frame in needed}))
     if not deep:
         return problems
     broken = {problem.key for problem in problems}
-    whole = [frame for frame in manifest.frames if manifest.packs[frame.pack].key not in broken]
     found = Digest()
-    for request in plan_requests(whole):
-        digest, bad = _read_request(store, manifest, request)
+    for request in plan_requests(_readable(manifest, links, broken)):
+        digest, bad = _read_request(store, manifest, links, request)
         found += digest
         problems.extend(bad)
     if not problems and found != manifest.root_digest:
@@ -68,19 +75,27 @@ def first_sound(
     return None
 
 
-def _read_request(store: ObjectStore, manifest: Manifest, request: Request) -> tuple[Digest, list[Problem]]:
-    try:
-        data = fetch_range(store, manifest, request)
-    except CheckpointError as error:
-        return Digest(), [_problem(error, manifest.packs[request.pack].key)]
+def _readable(manifest: Manifest, links: Links | None, broken: Collection[str]) -> list[FrameEntry]:
+    """Frames whose packs, and those of what they build on, are there in full length."""
+
+    def sound(frame: FrameEntry) -> bool:
+        if manifest.packs[frame.pack].key in broken:
+            return False
+        if links is None or frame.base is None:
+            return True
+        return links.base.packs[links.parent(frame).pack].key not in broken
+
+    return [frame for frame in manifest.frames if sound(frame)]
+
+
+def _read_request(
+    store: ObjectStore, manifest: Manifest, links: Links | None, request: Request
+) -> tuple[Digest, list[Problem]]:
     found = Digest()
     problems: list[Problem] = []
-    for frame in request.frames:
-        try:
-            open_frame(manifest, frame, data[frame.offset - request.start :][: frame.length])
-            found += Digest.from_hex(frame.digest)  # which is what `open_frame` has just recomputed
-        except CheckpointError as error:
-            problems.append(_problem(error, manifest.packs[frame.pack].key))
+    key = manifest.packs[request.pack].key
+    for frame, _ in open_request(store, manifest, links, request, lambda error: problems.append(_problem(error, key))):
+        found += Digest.from_hex(frame.digest)  # which is what `open_frame` has just recomputed
     return found, problems
 
 
@@ -103,8 +118,8 @@ def _part_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
         yield Problem(part_key(manifest.ref, 0), "damaged", f"the parts add up to {total}, the root is {manifest.root}")
 
 
-def _pack_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
-    for pack in manifest.packs:
+def _pack_problems(store: ObjectStore, manifest: Manifest, places: Iterable[int]) -> Iterator[Problem]:
+    for pack in (manifest.packs[place] for place in places):
         try:
             found = store.head(pack.key).size_bytes
         except ObjectMissingError:
@@ -116,5 +131,11 @@ def _pack_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
 
 def _problem(error: CheckpointError, fallback: str) -> Problem:
     key = error.objects[0] if error.objects else fallback
-    kind = "missing" if isinstance(error.__cause__, ObjectMissingError) else "damaged"
+    kind = "missing" if _is_missing(error) else "damaged"
     return Problem(key, kind, f"{error.where}: {error.what}" if error.where not in ("", key) else error.what)
+
+
+def _is_missing(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ObjectMissingError):
+        error = error.__cause__
+    return error is not None

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, part_key
 from stormsail.platform.checkpoint.manifest import (
     CheckpointMeta,
@@ -21,6 +22,7 @@ from stormsail.platform.checkpoint.manifest import (
     unpack_manifest,
 )
 from stormsail.platform.checkpoint.merge import merge
+from stormsail.platform.checkpoint.opening import load_links
 from stormsail.platform.checkpoint.packer import Packer, SaveAbandonedError, put_once
 from stormsail.platform.checkpoint.records import seal, unseal
 from stormsail.platform.checkpoint.runformat import check_format, ensure_format
@@ -45,6 +47,7 @@ def write_part(
     shards: Iterable[Shard],
     cancelled: Callable[[], bool],
     pack_bytes: int = PACK_BYTES,
+    base: Keyframe | None = None,
 ) -> RankPart:
     """Write one rank's shards: packs first, the part last. Runs in any thread; holds about one pack in memory.
 
@@ -57,13 +60,14 @@ def write_part(
         shards: Consumed one at a time; an empty shard says that the tensor exists but nothing of it lies here.
         cancelled: Asked before each frame and each request.
         pack_bytes: A pack is closed once it is at least this long.
+        base: The keyframe to write differences to, wherever it holds the same elements and the component is worth it.
 
     Raises:
         SaveAbandonedError: `cancelled` said so.
         FencedError: Somebody else wrote other bytes under this rank's keys.
         StorageError: The store failed.
     """
-    packer = Packer(store, CheckpointRef(generation, step), rank, pack_bytes, cancelled)
+    packer = Packer(store, CheckpointRef(generation, step), rank, pack_bytes, cancelled, base=base)
     for shard in shards:
         packer.add(shard)
     packer.close()
@@ -77,6 +81,7 @@ def write_part(
         frames=tuple(packer.frames),
         nonfinite=packer.nonfinite,
         digest=packer.digest.hex,
+        base=base.ref if base is not None and packer.differences else None,
     )
     put_once(store, part_key(part.ref, rank), seal(part))
     return part
@@ -100,12 +105,14 @@ def commit(
         time_s: Seconds since the epoch.
 
     Raises:
-        CheckpointError: Ranks are missing, disagree, or do not make a whole state; or a pack is not as it was written.
+        CheckpointError: Ranks are missing, disagree, or do not make a whole state; or a pack is not as it was written;
+            or the keyframe that it builds on is not there any more.
         FencedError: Another state was committed under this generation and step.
         StorageError: The store failed; without a commit object there is no checkpoint.
     """
     manifest = merge(parts, meta, parent)
     _check_packs(store, manifest.packs)
+    _check_base(store, manifest)
     manifest, body = _publish_manifest(store, manifest)
     record = Commit(
         generation=manifest.generation,
@@ -120,6 +127,7 @@ def commit(
         nonfinite=manifest.nonfinite,
         losses_finite=manifest.meta.losses_finite,
         time_s=time_s,
+        base=manifest.base,
     )
     key = commit_key(record.ref)
     try:
@@ -165,6 +173,14 @@ def _check_packs(store: ObjectStore, packs: Iterable[PackEntry]) -> None:
             raise CheckpointError(
                 f"the pack is {found}, expected {pack.size_bytes} bytes", where=pack.key, objects=(pack.key,)
             )
+
+
+def _check_base(store: ObjectStore, manifest: Manifest) -> None:
+    """What cannot be read back is not committed: the keyframe must be there, and hold what the differences build on."""
+    links = load_links(store, manifest)
+    if links is not None:
+        needed = {frame.pack for frame in links.parents(manifest.frames)}
+        _check_packs(store, (links.base.packs[place] for place in sorted(needed)))
 
 
 def _head(store: ObjectStore, key: str) -> ObjectInfo | None:

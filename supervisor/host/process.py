@@ -244,10 +244,7 @@ def _take_lock(path: Path) -> bool:
 
 
 def _set_up_logging() -> None:
-    import structlog
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     quiet_process(full_logs=True)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 # Files without a test file of their own, and why. An entry that is no longer true fails the second test.
-UNMIRRORED: dict[str, str] = {}
+UNMIRRORED: dict[str, str] = {
+    "supervisor/actor.py": "a thin Ray actor around RunSupervisor, run by tests/cluster",
+    "supervisor/attempt_result.py": "a value without behaviour; test_attempt.py and test_faults.py use it",
+}
 
 
 def test_every_source_file_has_a_mirrored_test(root: Path, sources: list[Path]) -> None:

@@ -14,6 +14,7 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import FencedError, StorageError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef, Directive, FaultKind, Tier
+from stormsail.supervisor import deciding
 from stormsail.supervisor.deciding import Decider
 from stormsail.supervisor.faults import Described
 from stormsail.supervisor.ladder import Fault
@@ -244,6 +245,10 @@ class TestEnding:
 
 
 class TestWithoutAStore:
+    @pytest.fixture(autouse=True)
+    def _quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deciding, "_RETRY_S", 0.01)
+
     def test_no_generation_begins_while_the_store_is_away_beyond_the_deadline(self, desk: Desk) -> None:
         desk.decider.start()
         desk.run_to(8)

@@ -11,6 +11,7 @@ from tests.support.one_rank import build, digest_of, save, tiny_config, train
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.errors import StorageError
 from stormsail.platform.messages import CheckpointRef
+from stormsail.workers import restore as module
 from stormsail.workers.detect.verdict import DetectorState, Observation, Policy, judge
 from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.restore import Restored, restore
@@ -92,7 +93,10 @@ def test_a_store_that_stays_away_is_no_fault_of_the_checkpoint(engine: ZeroEngin
     assert digest_of(engine.copy_state()) == before
 
 
-def test_a_store_that_comes_back_in_time_is_waited_for(engine: ZeroEngine, store: FragileStore) -> None:
+def test_a_store_that_comes_back_in_time_is_waited_for(
+    engine: ZeroEngine, store: FragileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", 0.01)
     save(engine, store, REF)
     store.failures = 1
     assert isinstance(restore(engine, store, REF, patience_s=20.0), Restored)

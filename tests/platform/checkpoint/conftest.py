@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.lines import Generation, create_generation
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, Manifest, RankPart
 from stormsail.platform.checkpoint.reader import load_manifest, read_shards
@@ -142,6 +143,7 @@ class Kit:
         shapes: Mapping[str, tuple[int, ...]] = SHAPES,
         cuts: Sequence[float] = (),
         pack_bytes: int = 700,
+        bases: Sequence[Keyframe | None] = (),
     ) -> list[RankPart]:
         return [
             write_part(
@@ -153,6 +155,7 @@ class Kit:
                 shards=self.shards(state, self.specs(rank, world_size, shapes, cuts)),
                 cancelled=lambda: False,
                 pack_bytes=pack_bytes,
+                base=bases[rank] if bases else None,
             )
             for rank in range(world_size)
         ]
@@ -167,10 +170,35 @@ class Kit:
         shapes: Mapping[str, tuple[int, ...]] = SHAPES,
         cuts: Sequence[float] = (),
         parent: CheckpointRef | None = None,
+        bases: Sequence[Keyframe | None] = (),
     ) -> Manifest:
-        """A whole checkpoint."""
-        parts = self.parts(store, state, ref, world_size, shapes=shapes, cuts=cuts)
+        """A whole checkpoint; with `bases`, as differences to what each rank wrote then."""
+        parts = self.parts(store, state, ref, world_size, shapes=shapes, cuts=cuts, bases=bases)
         return commit(store, parts, self.meta(ref.step, world_size), parent=parent, time_s=1000.0 + ref.step)
+
+    def keyframes(
+        self,
+        store: ObjectStore,
+        state: State,
+        ref: CheckpointRef,
+        world_size: int = 2,
+        *,
+        shapes: Mapping[str, tuple[int, ...]] = SHAPES,
+    ) -> list[Keyframe]:
+        """Save a whole checkpoint; gives what each rank keeps of it to build on."""
+        parts = self.parts(store, state, ref, world_size, shapes=shapes)
+        commit(store, parts, self.meta(ref.step, world_size), parent=None, time_s=1000.0 + ref.step)
+        return [Keyframe(part, self.shards(state, self.specs(part.rank, world_size, shapes))) for part in parts]
+
+    def drift(self, state: State, seed: int, scale: float = 1e-3) -> State:
+        """The state a few steps later: nearly the same weights, other moments."""
+        random = np.random.default_rng(seed)
+        return {
+            (name, component): (
+                values * (1 + random.normal(0, 1.0 if component == "exp_avg" else scale, values.size))
+            ).astype(np.float32)
+            for (name, component), values in state.items()
+        }
 
     def restore(
         self,

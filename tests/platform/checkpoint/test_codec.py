@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
-from stormsail.platform.checkpoint.codec import Codec, Method, decode, encode, read_header, unpack
+from stormsail.platform.checkpoint.codec import Base, Codec, Method, decode, encode, read_header, unpack
 from stormsail.platform.errors import CheckpointError, InternalError
 
 WORDS = arrays.arrays(np.uint32, st.integers(1, 300))
@@ -71,12 +71,12 @@ def test_a_frame_has_its_limits(count: int) -> None:
 
 
 def test_a_frame_with_a_parent_is_not_read_alone() -> None:
-    frame = encode(adam_like(10), parent=bytes(range(16)))
+    frame = encode(adam_like(10), base=Base(adam_like(10), bytes(range(16))))
     assert unpack(frame)[0].parent == bytes(range(16))
     with pytest.raises(CheckpointError, match="parent"):
         decode(frame)
     with pytest.raises(InternalError):
-        encode(adam_like(10), parent=b"short")
+        encode(adam_like(10), base=Base(adam_like(10), b"short"))
 
 
 def test_every_truncation_is_refused() -> None:
@@ -133,3 +133,53 @@ def test_a_frame_of_a_newer_version_says_so() -> None:
     frame[4] = 2
     with pytest.raises(CheckpointError, match="version 2"):
         decode(bytes(frame))
+
+
+def base_of(words: NDArray[np.uint32], digest: bytes = bytes(range(16))) -> Base:
+    return Base(words, digest)
+
+
+@given(st.data())
+def test_any_difference_comes_back(data: st.DataObject) -> None:
+    words = data.draw(WORDS)
+    base = base_of(data.draw(arrays.arrays(np.uint32, words.size)))
+    frame = encode(words, base=base)
+    header = read_header(frame)
+    assert (header.codec, header.parent) == (Codec.INT_SUB, base.digest)
+    assert np.array_equal(decode(frame, base=base), words)
+
+
+def test_a_difference_of_nearby_states_is_smaller_than_either() -> None:
+    old = adam_like(100_000)
+    new = (old.view(np.float32) * np.float32(1.0001)).view(np.uint32)
+    assert len(encode(new, base=base_of(old))) < 0.8 * len(encode(new))
+
+
+def test_what_has_not_changed_nearly_vanishes() -> None:
+    words = adam_like(CHUNK_ELEMENTS)
+    assert len(encode(words, base=base_of(words))) < 1000
+
+
+def test_a_difference_is_not_read_with_another_parent() -> None:
+    words = adam_like(100)
+    frame = encode(words, base=base_of(words))
+    with pytest.raises(CheckpointError, match="builds on the state 0001"):
+        decode(frame, base=base_of(words, bytes(16)))
+    with pytest.raises(CheckpointError, match="100 words build on 99"):
+        decode(frame, base=base_of(words[:99]))
+    with pytest.raises(CheckpointError, match="whole in itself"):
+        decode(encode(words), base=base_of(words))
+    with pytest.raises(InternalError):
+        encode(words, base=base_of(words[:99]))
+
+
+def test_a_changed_header_of_a_difference_is_refused() -> None:
+    words = adam_like(200)
+    base = base_of(words[::-1].copy())
+    frame = encode(words, base=base)
+    for position in range(48):
+        for bit in range(8):
+            damaged = bytearray(frame)
+            damaged[position] ^= 1 << bit
+            with pytest.raises(CheckpointError):
+                decode(bytes(damaged), base=base)

@@ -10,7 +10,7 @@ import pytest
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, owner_of
 from stormsail.platform.checkpoint.reader import list_commits, scan_commits, verify
-from stormsail.platform.checkpoint.retention import RetentionPlan
+from stormsail.platform.checkpoint.retention import RetentionPlan, retain
 from stormsail.platform.errors import InternalError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
@@ -137,3 +137,29 @@ def test_foreign_objects_are_left_alone(store: MemoryStore, clock: Clock) -> Non
     collect(store, PLAN)
     collect_litter(store, now_s=clock.now_s + 1000, grace_s=0.0)
     assert all(store.get(key) == b"mine" for key in ("packs/notes.txt", "parts/x", "journal/00000001"))
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+def test_dying_at_any_moment_leaves_no_difference_without_its_keyframe(
+    kit: Kit, clock: Clock, takes_effect: bool
+) -> None:
+    refs = [CheckpointRef(1, step) for step in (10, 20, 30, 40)]
+    state = kit.state(0)
+    limit = 0
+    total = None
+    while total is None or limit < total:
+        store = MemoryStore(clock=clock)
+        bases = kit.keyframes(store, state, refs[0])
+        for ref in refs[1:3]:
+            kit.save(store, kit.drift(state, ref.step), ref, bases=bases)
+        kit.save(store, kit.state(40), refs[3])
+        commits = list_commits(store)
+        chain = {commit.ref: commit.base for commit in commits if commit.base is not None}
+        plan = retain(commits, good=refs[3:], live=refs, head_step=200, keep_last=1, bases=chain)
+        assert plan.delete == (refs[1], refs[2], refs[0])
+        with contextlib.suppress(StorageUnavailableError):
+            total = len(collect(kit.crashing(store, limit, takes_effect=takes_effect), plan).deleted)
+        left = [commit.ref for commit in list_commits(store)]
+        assert all(verify(store, ref) == [] for ref in left)
+        limit += 1
+    assert limit > 15

@@ -9,6 +9,7 @@ import pytest
 
 from stormsail.platform.checkpoint.commits import list_commits, load_commit, load_manifest, scan_commits
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key
+from stormsail.platform.checkpoint.records import seal
 from stormsail.platform.errors import CheckpointError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
@@ -90,4 +91,17 @@ def test_a_manifest_is_held_against_its_commit(store: MemoryStore) -> None:
         load_manifest(store, ref)
     store.delete(manifest_key(ref))
     with pytest.raises(CheckpointError, match="missing"):
+        load_manifest(store, ref)
+
+
+def test_a_commit_says_what_it_builds_on_as_its_manifest_does(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = kit.keyframes(store, state, CheckpointRef(1, 100))
+    ref = CheckpointRef(1, 110)
+    kit.save(store, kit.drift(state, 1), ref, bases=bases)
+    record = load_commit(store, ref)
+    assert (record.base, load_manifest(store, ref).base) == (CheckpointRef(1, 100), CheckpointRef(1, 100))
+    assert load_commit(store, CheckpointRef(1, 100)).base is None
+    store.put(commit_key(ref), seal(record.model_copy(update={"base": None})))
+    with pytest.raises(CheckpointError, match="not the one of its commit"):
         load_manifest(store, ref)

@@ -105,3 +105,14 @@ def test_a_frame_across_the_grid_is_refused(manifest: Manifest) -> None:
     )
     with pytest.raises(CheckpointError, match="crosses the grid"):
         changed.check_complete()
+
+
+def test_differences_and_a_keyframe_go_together(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = kit.keyframes(store, state, CheckpointRef(1, 100))
+    manifest = kit.save(store, kit.drift(state, 1), CheckpointRef(1, 110), bases=bases)
+    manifest.check_complete()
+    whole = tuple(replace(frame, base=None) for frame in manifest.frames)
+    for wrong in ({"base": None}, {"frames": whole}, {"base": CheckpointRef(1, 110)}, {"base": CheckpointRef(2, 100)}):
+        with pytest.raises(CheckpointError, match="keyframe"):
+            manifest.model_copy(update=wrong).check_complete()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.checkpoint.delta import int_add, int_sub
+from stormsail.platform.checkpoint.delta import int_add, int_sub, takes_delta
 from stormsail.platform.errors import InternalError
 
 SPECIAL = [0x0, 0x8000_0000, 0x1, 0x8000_0001, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0000, 0xFFFF_FFFF, 0x7F7F_FFFF]
@@ -46,3 +46,12 @@ def test_a_small_step_across_zero_is_small() -> None:
 def test_different_lengths_are_refused() -> None:
     with pytest.raises(InternalError):
         int_sub(np.zeros(2, np.uint32), np.zeros(3, np.uint32))
+
+
+def test_first_moments_are_never_kept_as_differences() -> None:
+    assert [takes_delta(component) for component in ("master", "exp_avg", "exp_avg_sq", "momentum_buffer")] == [
+        True,
+        False,
+        True,
+        True,
+    ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+from stormsail.platform.checkpoint.codec import Base
 from stormsail.platform.checkpoint.fetch import Request, fetch_range, open_frame, plan_requests
 from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest
 from stormsail.platform.errors import CheckpointError, StorageUnavailableError
@@ -98,3 +100,12 @@ def test_each_check_of_a_frame_speaks_up(kit: Kit) -> None:
         with pytest.raises(CheckpointError, match=message) as caught:
             open_frame(manifest, entry, data)
         assert caught.value.objects == (manifest.packs[good.pack].key,)
+
+
+def test_a_record_that_calls_a_whole_frame_a_difference_is_refused(kit: Kit) -> None:
+    store = kit.store()
+    manifest = saved(kit, store)
+    frame = manifest.frames[0]
+    data = fetch_range(store, manifest, Request(frame.pack, frame.offset, frame.offset + frame.length, (frame,)))
+    with pytest.raises(CheckpointError, match="whole in itself"):
+        open_frame(manifest, frame, data, base=Base(np.zeros(frame.count, np.uint32), bytes(16)))

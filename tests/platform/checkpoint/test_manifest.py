@@ -17,7 +17,7 @@ from stormsail.platform.checkpoint.manifest import (
     unpack_manifest,
 )
 from stormsail.platform.checkpoint.reader import list_commits
-from stormsail.platform.checkpoint.records import seal, unseal
+from stormsail.platform.checkpoint.records import canonical, seal, unseal
 from stormsail.platform.errors import CheckpointError, InternalError
 from stormsail.platform.messages import CheckpointRef
 
@@ -67,3 +67,19 @@ def test_a_commit_is_finite_only_if_losses_and_state_are(kit: Kit) -> None:
     assert commit.finite
     assert not commit.model_copy(update={"losses_finite": False}).finite
     assert not commit.model_copy(update={"nonfinite": 1}).finite
+
+
+def test_what_builds_on_nothing_is_written_as_it_always_was(kit: Kit) -> None:
+    store = kit.store()
+    manifest = kit.save(store, kit.state(0), REF)
+    assert b'"base"' not in canonical(manifest)
+    assert b'"base"' not in canonical(list_commits(store)[0])
+    assert b'"base"' not in canonical(kit.parts(kit.store(), kit.state(0), REF, 1)[0])
+
+
+def test_what_builds_on_a_keyframe_comes_back_from_its_bytes(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = kit.keyframes(store, state, CheckpointRef(1, 5))
+    manifest = kit.save(store, kit.drift(state, 1), REF, bases=bases)
+    assert unpack_manifest(pack_manifest(manifest), "m") == manifest
+    assert manifest.base == CheckpointRef(1, 5)

@@ -94,3 +94,19 @@ def test_a_frame_of_no_tensor_is_an_error(kit: Kit, parts: list[RankPart]) -> No
 def test_a_part_whose_digest_is_not_that_of_its_frames_is_an_error(kit: Kit, parts: list[RankPart]) -> None:
     with pytest.raises(CheckpointError, match="add up"):
         merge([parts[0], parts[1].model_copy(update={"digest": "0" * 32}), parts[2]], kit.meta(10, 3), None)
+
+
+def test_a_rank_that_wrote_in_full_joins_ranks_that_did_not(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = [None, *kit.keyframes(store, state, CheckpointRef(1, 5), 3)[1:]]
+    manifest = merge(kit.parts(store, kit.drift(state, 1), REF, 3, bases=bases), kit.meta(10, 3), None)
+    assert manifest.base == CheckpointRef(1, 5)
+
+
+def test_ranks_that_build_on_different_keyframes_make_no_checkpoint(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    older = kit.keyframes(store, state, CheckpointRef(1, 3), 2)
+    younger = kit.keyframes(store, state, CheckpointRef(1, 5), 2)
+    made = kit.parts(store, kit.drift(state, 1), REF, 2, bases=[older[0], younger[1]])
+    with pytest.raises(CheckpointError, match=r"step 3 \(generation 1\), step 5 \(generation 1\)"):
+        merge(made, kit.meta(10, 2), None)

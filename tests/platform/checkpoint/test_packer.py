@@ -79,3 +79,14 @@ def test_the_same_bytes_again_are_fine_and_others_are_fenced() -> None:
     with pytest.raises(FencedError):
         put_once(store, key, b"two")
     assert store.get(key) == b"one"
+
+
+def test_differences_are_counted_where_the_keyframe_has_the_same_elements(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    (base,) = kit.keyframes(store, state, CheckpointRef(1, 5), 1)
+    packer = Packer(store, REF, 0, 300, lambda: False, base=base)
+    for shard in kit.shards(kit.drift(state, 1), kit.specs(0, 1)):
+        packer.add(shard)
+    packer.close()
+    assert packer.differences == sum(frame.base is not None for frame in packer.frames) == 8
+    assert {frame.component for frame in packer.frames if frame.base is None} == {"exp_avg"}

@@ -194,3 +194,67 @@ def damage(store: MemoryStore, key: str, data: st.DataObject) -> None:
         store.put(key, store.get(data.draw(st.sampled_from([info.key for info in store.list()]))))
     else:
         store.put(key, body + data.draw(st.binary(min_size=1, max_size=9)))
+
+
+@pytest.mark.parametrize("readers", [1, 2, 3, 4])
+@pytest.mark.parametrize("writers", [1, 2, 3])
+def test_a_difference_is_read_by_any_world(kit: Kit, writers: int, readers: int) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = kit.keyframes(store, state, OLDER, writers)
+    newer = kit.drift(state, 1)
+    kit.save(store, newer, REF, writers, bases=bases)
+    assert kit.same(kit.restore(store, REF, readers), newer)
+    assert kit.same(kit.restore(store, OLDER, readers), state)
+
+
+def test_a_difference_has_the_root_of_the_whole_state(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = kit.keyframes(store, state, OLDER, 3)
+    newer = kit.drift(state, 1)
+    made = kit.save(store, newer, REF, 3, bases=bases)
+    again = kit.save(store, kit.restore(store, REF, 2), CheckpointRef(2, 10), 2)
+    assert made.root == again.root
+    assert again.base is None
+
+
+def test_a_keyframe_is_not_asked_for_what_does_not_build_on_it(kit: Kit) -> None:
+    store = Counting()
+    state = kit.state(0)
+    bases = kit.keyframes(store, state, OLDER)
+    manifest = kit.save(store, kit.drift(state, 1), REF, bases=bases)
+    read_shards(store, manifest, [ShardSpec("norm", "exp_avg", (), 0, 1)], threads=1)
+    assert store.requests == 1
+    read_shards(store, manifest, [ShardSpec("norm", "master", (), 0, 1)], threads=1)
+    assert store.requests == 3
+
+
+@pytest.fixture(scope="module")
+def short_chain(kit: Kit) -> dict[str, bytes]:
+    """All objects of a run with a keyframe and two differences to it."""
+    store, state = kit.store(), kit.state(5)
+    bases = kit.keyframes(store, state, OLDER)
+    for step in (10, 15):
+        kit.save(store, kit.drift(state, step), CheckpointRef(1, step), bases=bases)
+    return {info.key: store.get(info.key) for info in store.list()}
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_damage_anywhere_in_a_chain_is_an_error_or_changes_nothing(
+    kit: Kit, short_chain: dict[str, bytes], data: st.DataObject
+) -> None:
+    """The same for a chain: damage in the keyframe may stop all three, damage in a difference only itself."""
+    store = MemoryStore()
+    for name, content in short_chain.items():
+        store.put(name, content)
+    key = data.draw(st.sampled_from(sorted(short_chain)))
+    damage(store, key, data)
+    for step in (5, 10, 15):
+        ref = CheckpointRef(1, step)
+        try:
+            restored = kit.restore(store, ref, 1)
+        except CheckpointError as error:
+            assert owner_of(key) in (ref, OLDER)
+            assert error.objects == (key,)  # noqa: PT017
+        else:
+            assert kit.same(restored, kit.state(5) if step == 5 else kit.drift(kit.state(5), step))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pytest
 from hypothesis import given
@@ -25,6 +25,7 @@ def plan(
     head: int | None = None,
     keep_last: int = 1,
     pinned: Collection[CheckpointRef] = (),
+    bases: Mapping[CheckpointRef, CheckpointRef] | None = None,
 ) -> RetentionPlan:
     return retain(
         commits,
@@ -33,6 +34,7 @@ def plan(
         head_step=max(ref.step for ref in commits) if head is None else head,
         keep_last=keep_last,
         pinned=pinned,
+        bases=bases,
     )
 
 
@@ -137,5 +139,43 @@ def test_a_run_that_goes_on_always_has_one_far_enough_back(every: int, keep_last
         if head >= 100 + 20 + every:
             far = [ref.step for ref in held if ref.step <= head - 100]
             assert far
-            assert max(far) > head - 100 - 2 * max(25, every), "the ladder would have to go back much farther than it asks"
+            assert max(far) > head - 100 - 2 * max(25, every), (
+                "the ladder would have to go back much farther than it asks"
+            )
         assert len(held) <= 3 + keep_last + 20 // every + 1 + 5
+
+
+def test_a_keyframe_stays_as_long_as_something_kept_builds_on_it() -> None:
+    commits = steps(*range(100, 260, 10))
+    bases = {ref: CheckpointRef(1, 100) for ref in commits if ref.step > 100}
+    made = plan(commits, head=260, bases=bases)
+    assert CheckpointRef(1, 100) in made.keep
+    assert CheckpointRef(1, 100) not in plan(commits, head=260).keep
+
+
+def test_what_builds_on_another_is_deleted_before_it() -> None:
+    commits = steps(10, 20, 30, 200, 300, 400)
+    bases = {CheckpointRef(1, 20): CheckpointRef(1, 10), CheckpointRef(1, 30): CheckpointRef(1, 10)}
+    assert plan(commits).delete == tuple(steps(10, 20, 30, 200))
+    assert plan(commits, bases=bases).delete == tuple(steps(20, 30, 10, 200))
+
+
+@given(REFS, st.data())
+def test_nothing_that_is_kept_loses_its_keyframe(commits: list[CheckpointRef], data: st.DataObject) -> None:
+    good = data.draw(st.sets(st.sampled_from(commits)))
+    live = data.draw(st.sets(st.sampled_from(commits)))
+    head = data.draw(st.integers(0, 500))
+    ordered = sorted(commits, key=lambda ref: (ref.step, ref.generation))
+    keyframes = [ref for index, ref in enumerate(ordered) if index == 0 or data.draw(st.booleans())]
+    bases = {
+        ref: max((key for key in keyframes if key.step < ref.step), key=lambda key: key.step)
+        for ref in ordered
+        if ref not in keyframes and any(key.step < ref.step for key in keyframes)
+    }
+    made = plan(commits, good=good, live=live, head=head, bases=bases)
+    assert all(bases[ref] in made.keep for ref in made.keep if ref in bases)
+    assert set(plan(commits, good=good, live=live, head=head).keep) <= set(made.keep)
+    left = set(commits)
+    for ref in made.delete:
+        left.remove(ref)
+        assert all(bases[other] in left for other in left if other in bases), "dying here would leave an orphan"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, owner_of, part_key
-from stormsail.platform.checkpoint.reader import Problem, first_sound, list_commits, verify
+from stormsail.platform.checkpoint.reader import Problem, first_sound, list_commits, load_manifest, verify
 from stormsail.platform.errors import StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
@@ -111,3 +111,44 @@ def test_a_store_that_fails_is_no_damage(store: MemoryStore, monkeypatch: pytest
     monkeypatch.setattr(store, "head", fail)
     with pytest.raises(StorageUnavailableError):
         verify(store, REF)
+
+
+@pytest.fixture
+def pair(kit: Kit) -> MemoryStore:
+    """A keyframe and a difference to it."""
+    store, state = kit.store(), kit.state(5)
+    bases = kit.keyframes(store, state, OLD)
+    kit.save(store, kit.drift(state, 1), REF, bases=bases)
+    return store
+
+
+def test_a_difference_verifies_with_its_keyframe(pair: MemoryStore) -> None:
+    assert verify(pair, OLD) == verify(pair, REF) == verify(pair, REF, deep=False) == []
+
+
+def test_damage_anywhere_in_a_keyframe_is_found_from_what_builds_on_it(pair: MemoryStore) -> None:
+    """Except in what the difference does not need: first moments, and the ranks' parts."""
+    manifest = load_manifest(pair, OLD)
+    for frame in manifest.frames:
+        key = manifest.packs[frame.pack].key
+        body = pair.get(key)
+        place = frame.offset + frame.length // 2
+        pair.put(key, body[:place] + bytes([body[place] ^ 4]) + body[place + 1 :])
+        found = verify(pair, REF)
+        assert [problem.key for problem in found] == ([] if frame.component == "exp_avg" else [key])
+        assert [problem.kind for problem in found] == ["damaged"] * len(found)
+        pair.put(key, body)
+
+
+@pytest.mark.parametrize("key", [commit_key(OLD), manifest_key(OLD)])
+def test_a_lost_keyframe_is_called_missing(pair: MemoryStore, key: str) -> None:
+    pair.delete(key)
+    (problem,) = verify(pair, REF)
+    assert (problem.key, problem.kind) == (key, "missing")
+    assert "step 10 builds on step 5" in problem.detail
+
+
+def test_a_lost_pack_of_a_keyframe_is_named_once(pair: MemoryStore) -> None:
+    key = load_manifest(pair, OLD).packs[0].key
+    pair.delete(key)
+    assert [(problem.key, problem.kind) for problem in verify(pair, REF)] == [(key, "missing")]

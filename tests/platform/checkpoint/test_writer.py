@@ -203,3 +203,42 @@ def test_an_empty_rank_and_an_empty_tensor_are_fine(kit: Kit) -> None:
     assert verify(store, NEW) == []
     assert store.get(part_key(NEW, 2))
     assert ShardSpec("nothing", "master", (0, 4), 0, 0).size == 0
+
+
+def test_dying_at_any_operation_of_a_difference_leaves_the_newest_committed_state(kit: Kit) -> None:
+    limit = 0
+    finished = False
+    while not finished:
+        store, state = kit.store(), kit.state(0)
+        bases = kit.keyframes(store, state, OLD)
+        newer = kit.drift(state, 1)
+        try:
+            kit.save(kit.crashing(store, limit, takes_effect=limit % 2 == 0), newer, NEW, bases=bases)
+            finished = True
+        except StorageUnavailableError:
+            pass
+        refs = [entry.ref for entry in list_commits(store)]
+        assert refs in ([OLD], [OLD, NEW])
+        assert kit.same(kit.restore(store, refs[-1], 3), newer if refs[-1] == NEW else state)
+        assert all(verify(store, ref) == [] for ref in refs)
+        limit += 1
+    assert limit > 8
+
+
+@pytest.mark.parametrize("what", ["commit", "manifest", "pack"])
+def test_a_difference_to_a_keyframe_that_is_gone_is_not_committed(kit: Kit, what: str) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = kit.keyframes(store, state, OLD)
+    pack = load_manifest(store, OLD).packs[0].key
+    store.delete({"commit": commit_key(OLD), "manifest": manifest_key(OLD), "pack": pack}[what])
+    with pytest.raises(CheckpointError):
+        kit.save(store, kit.drift(state, 1), NEW, bases=bases)
+    assert commit_key(NEW) not in {info.key for info in store.list()}
+
+
+def test_where_nothing_is_worth_a_difference_the_save_is_whole(kit: Kit) -> None:
+    store, state = kit.store(), kit.state(0)
+    bases = kit.keyframes(store, state, OLD, 2)
+    manifest = kit.save(store, kit.drift(state, 1), NEW, bases=bases[::-1])
+    assert manifest.base is None
+    assert kit.same(kit.restore(store, NEW), kit.drift(state, 1))

@@ -57,9 +57,7 @@ class SlowDivergence(Rule[DivergenceState]):
     source: ClassVar[str] = "Stormsail"
 
     margin: float = limit(0.25, "nats", "least rise that is an incident")
-    coarse_margin: float = limit(
-        0.4, "nats", "the same for rows ten or more steps apart: their average is of a few rows"
-    )
+    coarse_margin: float = limit(0.4, "nats", "the same where rows are further apart than that time constant")
     share: float = limit(0.05, "of the level", "least rise as a share of the minimum")
     sigmas: float = limit(12.0, "sigma of the average", "least rise against the noise")
     fast_steps: int = count(30, "steps", "time constant of the fast average")
@@ -90,7 +88,7 @@ class SlowDivergence(Rule[DivergenceState]):
 
     def _margin(self, state: DivergenceState, row: Row, floor: float) -> float:
         sigma = _MEDIAN_LOSS * _DIFFERENCE_TO_SIGMA * state.scatter * math.sqrt(self._alpha(row) / 2.0)
-        margin = max(self.margin, self.coarse_margin) if row.stride >= 10 else self.margin  # noqa: PLR2004 - steps
+        margin = max(self.margin, self.coarse_margin) if row.stride >= self.fast_steps else self.margin
         return max(margin, self.share * abs(floor), self.sigmas * sigma)
 
     def _alpha(self, row: Row) -> float:

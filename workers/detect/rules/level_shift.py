@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from stormsail.workers.detect.rules.row import Finding, Kind, Level, Row
@@ -37,24 +38,27 @@ class LevelShift(Rule[LevelShiftState]):
 
     rise: float = limit(0.3, "nats", "a shift beyond this is an incident")
     watch_rise: float = limit(0.15, "nats", "a shift beyond this is a watch")
-    z: float = limit(8.0, "standard errors", "least shift against the scatter")
+    z: float = limit(7.0, "standard errors", "least shift against the scatter")
     after: int = count(20, "rows", "rows of the new level; 3 where rows are ten or more steps apart")
-    before: int = count(100, "rows", "rows of the old level")
+    before: int = count(60, "rows", "rows of the old level; 30 where rows are ten or more steps apart")
 
     def _observe(self, state: LevelShiftState, row: Row) -> tuple[LevelShiftState, Finding | None]:
         if not math.isfinite(row.loss):
             return state, None
         losses = push(state.losses, row.loss, self.before + self.after)
         learned = LevelShiftState(losses)
-        recent = 3 if row.stride >= 10 else self.after  # noqa: PLR2004 - steps per row
-        if len(losses) < 3 * recent or row.loss < losses[0]:
-            return learned, None
+        coarse = row.stride >= 10  # noqa: PLR2004 - steps per row
+        recent = min(self.after, 3) if coarse else self.after
         old, new = losses[:-recent], losses[-recent:]
+        if coarse:
+            old = old[-self.before // 2 :]
+        if len(old) < self.before // 2:
+            return learned, None
         level = median(old)
         rise = median(new) - level
         if rise < self.watch_rise:
             return learned, None
-        scatter = max(MAD_TO_SIGMA * median([abs(loss - level) for loss in old]), _SCATTER_FLOOR * abs(level))
+        scatter = max(_scatter(old), _SCATTER_FLOOR * abs(level))
         z = rise / (_MEDIAN_LOSS * scatter * math.sqrt(1.0 / recent + 1.0 / len(old)))
         if z < self.z:
             return learned, None
@@ -64,3 +68,8 @@ class LevelShift(Rule[LevelShiftState]):
             f"{recent} rows (z {z:.1f})",
             Level.INCIDENT if rise > self.rise else Level.WATCH,
         )
+
+
+def _scatter(losses: Values) -> float:
+    """Standard deviation from the differences of neighbours, so that a slope does not widen it."""
+    return MAD_TO_SIGMA * median([abs(after - before) for before, after in pairwise(losses)]) / math.sqrt(2.0)

@@ -29,7 +29,7 @@ _SENSITIVE: Mapping[str, AnyRule] = {
         Explosion(z=9.0, norm_ratio=6.0, rise=0.4, loss_ratio=1.3),
         RobustSpike(z=5.0, severe_z=9.0, norm_ratio=6.0, grace_steps=10, least_rise=0.05),
         ResumeContinuity(rise=0.12, z=6.0, norm_ratio=2.0, severe_ratio=5.0),
-        LevelShift(rise=0.15, watch_rise=0.08, z=6.0),
+        LevelShift(rise=0.15, watch_rise=0.08, z=5.5),
         SlowDivergence(margin=0.12, share=0.03, sigmas=9.0),
         NormPrecursor(z=5.0, ratio=2.0),
         Oscillation(correlation=0.4, swing=0.01, growth=1.5),

@@ -1,0 +1,53 @@
+"""Reading how Ray saw an attempt end; running one is tested on a cluster."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from ray.exceptions import ActorDiedError, RayActorError
+from ray.train import WorkerGroupError
+
+from stormsail.supervisor.attempt import _failed_workers, torch_config
+from stormsail.supervisor.attempt_result import AttemptResult
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own imports
+
+
+class HealthCheckFailedError(RuntimeError):
+    """How Ray Train wraps what its poll ran into."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__("a health check failed")
+        self.health_check_failure = cause
+
+
+def test_a_worker_that_raised_did_not_die() -> None:
+    found = _failed_workers(WorkerGroupError("failed", {1: ValueError("bad batch\nmore lines")}))
+    assert found == AttemptResult(ok=False, errors={1: "ValueError: bad batch"}, died=())
+
+
+@pytest.mark.parametrize("death", [RayActorError(), ActorDiedError()])
+def test_a_lost_process_is_told_from_the_others_that_it_broke(death: Exception) -> None:
+    found = _failed_workers(
+        WorkerGroupError("failed", {0: RuntimeError("connection closed"), 1: HealthCheckFailedError(death)})
+    )
+    assert found.died == (1,)
+    assert found.errors.keys() == {0, 1}
+
+
+def test_an_error_without_text_is_named_by_its_type() -> None:
+    assert _failed_workers(WorkerGroupError("failed", {0: KeyError()})).errors == {0: "KeyError: "}
+
+
+def test_ray_starts_no_process_group_of_its_own() -> None:
+    config = torch_config("gloo")
+    backend = config.backend_cls()
+    assert backend.on_start(None, config) is None
+    assert backend.on_training_start(None, config) is None
+    assert backend.on_shutdown(None, config) is None
+
+
+def test_a_result_travels_between_processes() -> None:
+    result = AttemptResult(ok=False, errors={-1: "x"}, died=(2,))
+    assert pickle.loads(pickle.dumps(result)) == result
