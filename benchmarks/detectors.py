@@ -134,7 +134,7 @@ def _spoke(alarms: Sequence[Alarm], case: Case) -> bool:
 
 def state_mb(rows: int) -> float:
     """Memory of all default detectors' states after so many rows, in MB."""
-    chunk = healthy(1, 5000).points
+    chunk = healthy(1, min(rows, 5000)).points
     runnings = [Running(rule) for rule in OURS]
     for index in range(0, rows, len(chunk)):
         moved = tuple(replace(point, step=point.step + index) for point in chunk)
@@ -159,8 +159,7 @@ def measure(amount: Amount, curves: list[Case]) -> dict[str, dict[str, float | N
     coarse = replace(amount, runs=amount.runs // 2, rows=amount.rows // 2)
     sets = {"healthy": calm_runs(amount), "healthy, one row in 20": calm_runs(coarse, COARSE_STRIDE)}
     sets |= {kind: trouble_runs(kind, amount) for kind in FORMS}
-    if curves:
-        sets["labelled"] = curves
+    sets = {name: cases for name, cases in {**sets, "labelled": curves}.items() if cases}
     found: dict[str, dict[str, float | None]] = {}
     for name, rules in teams.items():
         figures: dict[str, float | None] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.dump import dump_config, parse_dump
@@ -170,10 +171,13 @@ class SupervisorActor:
 def create(spec: RunSpec, env: dict[str, str]) -> Any:
     """Start the supervisor actor of a run and return its handle; of two at once, one gets Ray's `ValueError`.
 
+    It starts on this process's node, which has the package for certain; should that node go, on another.
+
     Args:
         spec: What to run.
         env: Environment of the actor's process.
     """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     remote = ray.remote(concurrency_groups={"wait": 64, "beat": 16, "people": 4})(SupervisorActor)
     return remote.options(
         name=spec.actor,
@@ -182,5 +186,6 @@ def create(spec: RunSpec, env: dict[str, str]) -> Any:
         num_cpus=0,
         max_restarts=-1,
         max_concurrency=16,
+        scheduling_strategy=here,
         runtime_env={"env_vars": env},
     ).remote(spec)

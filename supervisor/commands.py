@@ -32,6 +32,8 @@ StorageOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this package's commands."""
+    from stormsail.supervisor import shelf_commands
+
     app.command()(train)
     app.command()(attach)
     app.command()(status)
@@ -42,6 +44,7 @@ def register(app: typer.Typer) -> None:
     shelf = typer.Typer(help="Look at a run's checkpoints.", no_args_is_help=True)
     shelf.command("ls")(checkpoints_ls)
     shelf.command("verify")(checkpoints_verify)
+    shelf_commands.register(shelf)
     app.add_typer(shelf, name="checkpoints")
 
 
@@ -111,6 +114,10 @@ def attach(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOpti
     with hold(home):
         place = places.locate(home, run, storage, _notify)
         read = read_run(place)
+        if not read.record.config:
+            raise NoSuchRunError(
+                f"run {run!r} has not begun: its journal is empty", todo="start it by `stormsail train`"
+            )
         config = parse_dump(read.record.config)
         if not read.record.outcome:
             launch.connect(config, home, _notify)

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.lines import live_refs
-from stormsail.platform.checkpoint.retention import retain
+from stormsail.platform.checkpoint.manifest import Commit
+from stormsail.platform.checkpoint.retention import RetentionPlan, retain
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import CheckpointError, StorageError
+from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor.candidates import promote
 from stormsail.supervisor.committer import Committed
 from stormsail.supervisor.ledger import Ledger
+
+
+def retention_plan(
+    config: RunConfig, commits: Iterable[Commit], *, good: Collection[CheckpointRef], live: Collection[CheckpointRef]
+) -> RetentionPlan:
+    """What stays and what goes by the run's own settings.
+
+    Args:
+        config: The run.
+        commits: All commits that there are.
+        good: Those known good.
+        live: Those on the live line.
+    """
+    commits = tuple(commits)
+    return retain(
+        commits,
+        good=good,
+        live=live,
+        head_step=max((ref.step for ref in live), default=0),
+        keep_last=config.checkpoint.keep_last,
+        ladder_min_steps=max(config.rollback.min_steps, config.fp32.window_steps),
+        bases={commit.ref: commit.base for commit in commits if commit.base is not None},
+    )
 
 
 class Keeper:
@@ -79,14 +106,7 @@ class Keeper:
         record = self._ledger.record
         commits = scan_commits(self._store).commits
         live = live_refs(record.generations, commits)
-        plan = retain(
-            commits,
-            good=record.good,
-            live=live,
-            head_step=max((ref.step for ref in live), default=0),
-            keep_last=self._config.checkpoint.keep_last,
-            ladder_min_steps=max(self._config.rollback.min_steps, self._config.fp32.window_steps),
-        )
+        plan = retention_plan(self._config, commits, good=record.good, live=live)
         if plan.delete:
             # Noted first: the ladder must not choose what is about to go.
             self._ledger.note("checkpoint.deleted", refs=[[ref.generation, ref.step] for ref in plan.delete])

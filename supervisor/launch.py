@@ -30,6 +30,8 @@ from stormsail.supervisor.run import RunSpec
 from stormsail.workers.quiet import mute_error_feed
 
 _ANSWER_LIMIT_S = 60.0
+_LONGEST_NAME = 63
+_TWIN = "-twin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +335,7 @@ def _create(spec: RunSpec, place: RunPlace) -> Any:
 def twin_of(config: RunConfig) -> RunConfig:
     """The same run without faults, under a name of its own."""
     drill = config.drill.model_copy(update={"faults": (), "twin_step": None})
-    return config.model_copy(update={"name": f"{config.name}-twin", "drill": drill})
+    return config.model_copy(update={"name": f"{config.name[: _LONGEST_NAME - len(_TWIN)]}{_TWIN}", "drill": drill})
 
 
 def outcome_of(place: RunPlace) -> Record:

@@ -181,26 +181,24 @@ class Ledger:
     @property
     def position(self) -> int:
         """Next step to run, as far as rows have arrived; before the first of a generation, the step it begins with."""
-        with self.lock:
-            row = self._rows[-1][1] if self._rows else None
-            if row is not None and row.generation == self._record.generation:
-                return row.step + 1
-            return self._record.generations[-1].fork_step if self._record.generations else 0
+        rows, record = tuple(self._rows), self._record  # one read each: no lock is needed, and none is waited for
+        if rows and rows[-1][1].generation == record.generation:
+            return rows[-1][1].step + 1
+        return record.generations[-1].fork_step if record.generations else 0
 
     def look(self, cursor: tuple[int, int]) -> Snapshot:
-        """What is new since the cursor."""
-        with self.lock:
-            events = tuple(event for event in self._events if event.number > cursor[0])
-            rows = [(number, row) for number, row in self._rows if number > cursor[1]]
-            return Snapshot(
-                events=events,
-                rows=tuple(row for _, row in rows),
-                cursor=(events[-1].number if events else cursor[0], rows[-1][0] if rows else cursor[1]),
-                step=self.position,
-                phase=self._phase,
-                over=self.over.is_set(),
-                error=self.error,
-            )
+        """What is new since the cursor; never waits, not even while a decision waits for the store."""
+        events = tuple(event for event in tuple(self._events) if event.number > cursor[0])
+        rows = [(number, row) for number, row in tuple(self._rows) if number > cursor[1]]
+        return Snapshot(
+            events=events,
+            rows=tuple(row for _, row in rows),
+            cursor=(events[-1].number if events else cursor[0], rows[-1][0] if rows else cursor[1]),
+            step=self.position,
+            phase=self._phase,
+            over=self.over.is_set(),
+            error=self.error,
+        )
 
     def flush(self, deadline_s: float) -> None:
         """Send rows and events that wait for the store."""

@@ -88,7 +88,7 @@ def prepare_nodes(*, version: str, deadline_s: float, tell: Callable[..., object
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     tasks: dict[Any, str] = {}
-    remote = ray.remote(num_cpus=0, max_retries=0)(_prepare_here)
+    remote = ray.remote(num_cpus=0, max_retries=0)(_preparation())
     for node in ray.nodes():
         if node["Alive"]:
             pinned = remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
@@ -135,13 +135,21 @@ def _not_installed(address: str, what: str) -> ClusterError:
     )
 
 
-def _prepare_here(deadline_s: float) -> str:
-    """Run on a node: build what is missing there and say which version is installed."""
-    from importlib.metadata import version
+def _preparation() -> Callable[[float], str]:
+    """What runs on each node: build what is missing there and say which version is installed.
 
-    from stormsail.platform.home import Home
-    from stormsail.workers.extension_build import build_extensions
-    from stormsail.workers.extensions import extension_folder
+    A function inside a function travels to the node by value. By name, a node that lacks the package could not
+    even load it, and would answer with a traceback of Ray's instead of a missing module.
+    """
 
-    build_extensions(extension_folder(Home.here()), deadline_s=deadline_s, notify=print)
-    return version("stormsail")
+    def prepare_here(deadline_s: float) -> str:
+        from importlib.metadata import version
+
+        from stormsail.platform.home import Home
+        from stormsail.workers.extension_build import build_extensions
+        from stormsail.workers.extensions import extension_folder
+
+        build_extensions(extension_folder(Home.here()), deadline_s=deadline_s, notify=print)
+        return version("stormsail")
+
+    return prepare_here

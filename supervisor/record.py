@@ -51,6 +51,8 @@ class Record:
         config: The configuration in force, as dumped JSON ("" before the start).
         outcome: "" while the run is not over, else finished, stopped, exhausted or failed.
         exit_code: Exit code that goes with the outcome.
+        claim: Which claim on the run the newest supervisor acts under; one that Ray restarts has the same.
+        stop_requested: The reason that a person gave for stopping, under this claim, or "".
         stop_step: Step that the run ends at instead of `train.steps`, or None.
     """
 
@@ -70,6 +72,8 @@ class Record:
     outcome: str = ""
     exit_code: int = 0
     stop_step: int | None = None
+    claim: str = ""
+    stop_requested: str = ""
 
 
 def fold(events: Iterable[Event], record: Record | None = None) -> Record:
@@ -100,6 +104,8 @@ def _started(record: Record, event: Event) -> Record:
         stop_step=_data(event).get("stop_step"),
         outcome="",
         exit_code=0,
+        claim=str(_data(event).get("claim", "")),
+        stop_requested="",
     )
 
 
@@ -172,7 +178,12 @@ def _formed(record: Record, event: Event) -> Record:
     return replace(record, data_digest=record.data_digest or str(_data(event)["data_digest"]))
 
 
+def _stop_requested(record: Record, event: Event) -> Record:
+    return replace(record, stop_requested=str(_data(event)["reason"]))
+
+
 _HANDLERS = {
+    "stop.requested": _stop_requested,
     "world.formed": _formed,
     "run.started": _started,
     "run.continued": _started,

@@ -149,12 +149,21 @@ class RunSupervisor:
     def drive(self) -> None:
         """Run to the end. Call it from a thread of its own; only bugs come out as exceptions."""
         try:
-            self._begin()
-            self._course()
+            if not self._was_over():
+                self._begin()
+                self._course()
         except StormsailError as error:
             self._give_up(error)
         finally:
             self._close()
+
+    def _was_over(self) -> bool:
+        """Whether Ray has restarted a supervisor that had ended the run; one that was asked to stop still is."""
+        record = self.ledger.record
+        if record.claim != self.spec.owner_id:
+            return False
+        self.ledger.stop_reason = record.stop_requested
+        return bool(record.outcome)
 
     def _begin(self) -> None:
         threading.Thread(target=self._tick, name="stormsail-tick", daemon=True).start()
@@ -165,6 +174,7 @@ class RunSupervisor:
             owner=self._owner,
             stop_step=self.spec.stop_step,
             changes=list(self.spec.changes),
+            claim=self.spec.owner_id,
             durable=True,
         )
         self._keeper.sweep(time.time())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keys import PACKS, PARTS, owner_of
-from stormsail.platform.checkpoint.lines import list_generations, live_refs
+from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.verify import verify
+from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
@@ -17,6 +19,7 @@ from stormsail.supervisor import telling
 from stormsail.supervisor.record import fold
 
 _MB = 1_000_000
+_SPOKEN = re.compile(r"(?:(?P<generation>[0-9]{1,9})/)?(?P<step>[0-9]{1,12})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     record = fold(Journal.read(store))
     scan = scan_commits(store)
     live = live_refs(list_generations(store), scan.commits)
+    sizes = {commit.ref: commit.stored_bytes for commit in scan.commits}
     rows = [
         {
             "generation": commit.generation,
@@ -45,6 +49,8 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "state": _state(commit.ref in live, commit.ref in record.corrupt),
             "good": commit.ref in record.good,
             "bytes": commit.stored_bytes,
+            "base": None if commit.base is None else [commit.base.generation, commit.base.step],
+            "saved_bytes": 0 if commit.base is None else sizes.get(commit.base, 0) - commit.stored_bytes,
             "digest": commit.root,
             "time_s": commit.time_s,
         }
@@ -70,6 +76,8 @@ def _without_state(generation: int | None, step: int | None, state: str, key: st
         "state": state,
         "good": False,
         "bytes": 0,
+        "base": None,
+        "saved_bytes": 0,
         "digest": key,
         "time_s": None,
     }
@@ -85,7 +93,7 @@ def render_shelf(rows: list[dict[str, Any]]) -> str:
     """The shelf as a table."""
     if not rows:
         return "no checkpoints"
-    head = f"{'checkpoint':>12}  {'state':<11} {'good':<4} {'MB':>8}  {'committed':<9} digest"
+    head = f"{'checkpoint':>12}  {'state':<11} {'good':<4} {'MB':>8}  {'builds on':<14} {'committed':<9} digest"
     return "\n".join([head, *(_line(row) for row in rows)])
 
 
@@ -94,8 +102,57 @@ def _line(row: dict[str, Any]) -> str:
     committed = "-" if row["time_s"] is None else telling.clock(row["time_s"])
     return (
         f"{name:>12}  {row['state']:<11} {'yes' if row['good'] else 'no':<4} {row['bytes'] / _MB:>8.1f}  "
-        f"{committed:<9} {row['digest']}".rstrip()
+        f"{_builds_on(row):<14} {committed:<9} {row['digest']}".rstrip()
     )
+
+
+def _builds_on(row: dict[str, Any]) -> str:
+    """The keyframe, and by how much the difference to it is smaller than it."""
+    if row["base"] is None:
+        return "-"
+    generation, step = row["base"]
+    keyframe = row["bytes"] + row["saved_bytes"]
+    saved = f" {-row['saved_bytes'] / keyframe:+.1%}" if keyframe else ""
+    return f"{generation}/{step}{saved}"
+
+
+def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
+    """The checkpoint that somebody means: `GENERATION/STEP`, `STEP` (on the live line), `newest`, or `good`.
+
+    Raises:
+        ConfigError: These words name no checkpoint.
+        CheckpointError: There is no such checkpoint.
+        StorageError: The store failed.
+    """
+    store = place.store()
+    commits = scan_commits(store).commits
+    wanted = _wanted(place, spoken, newest_first(live_refs(list_generations(store), commits)))
+    existing = {commit.ref for commit in commits}
+    found = next((ref for ref in wanted if ref in existing), None)
+    if found is None:
+        raise CheckpointError(
+            f"there is no checkpoint {spoken}",
+            where=place.address.url,
+            todo="`stormsail checkpoints ls` shows those that there are",
+        )
+    return found
+
+
+def _wanted(place: RunPlace, spoken: str, live: list[CheckpointRef]) -> list[CheckpointRef]:
+    """What the words may mean, best first."""
+    if spoken == "newest":
+        return live
+    if spoken == "good":
+        good = fold(Journal.read(place.store())).good
+        return [ref for ref in live if ref in good]
+    match = _SPOKEN.fullmatch(spoken)
+    if match is None:
+        raise ConfigError(
+            f"{spoken!r} names no checkpoint", todo="say STEP, GENERATION/STEP, newest, or good", where=place.name
+        )
+    if match["generation"] is None:
+        return [ref for ref in live if ref.step == int(match["step"])]
+    return [CheckpointRef(int(match["generation"]), int(match["step"]))]
 
 
 def verify_shelf(place: RunPlace) -> Verified:

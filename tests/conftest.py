@@ -32,11 +32,11 @@ def embedded_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store
 
 @pytest.fixture(scope="session")
 def built_extensions() -> Path:
-    """DeepSpeed's C++ extensions, compiled once for all sessions on this machine: it takes a minute.
+    """DeepSpeed's C++ extensions, compiled once for all sessions on this machine (`make setup` has done it).
 
     A test with a home of its own links `extensions` there to this folder's parent.
     """
-    shared = os.environ.get("STORMSAIL_TEST_EXTENSIONS") or Path.home() / ".cache" / "stormsail-tests"
+    shared = os.environ.get("STORMSAIL_TEST_EXTENSIONS") or Home.here().path
     folder = extension_folder(Home(Path(shared)))
     build_extensions(folder, deadline_s=900.0, notify=print)
     return folder

@@ -241,12 +241,12 @@ class _Worker:
 
     def _deliver_part(self, part: Any, meta: Any, took_s: float) -> None:
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError
+        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
         try:
             ray.get(self.actor.part_written.remote(part, meta, took_s), timeout=_CALL_TIMEOUT_S)
-        except (RayActorError, GetTimeoutError) as error:
-            self._missed(part.generation, part.step, f"the committer did not answer: {error}")
+        except (RayActorError, GetTimeoutError, RayTaskError) as error:
+            self._missed(part.generation, part.step, f"the committer did not take it: {error}")
 
     def _missed(self, generation: int, step: int, why: str) -> None:
         self.beat.line("checkpoint.missed", generation=generation, step=step, rank=self.worker_rank, why=why)

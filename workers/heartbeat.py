@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -83,11 +84,15 @@ class HeartbeatThread:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        try:
+            while not self._closed.is_set():
+                self._beat()
+                self._wake.wait(self._interval_s)
+                self._wake.clear()
             self._beat()
-            self._wake.wait(self._interval_s)
-            self._wake.clear()
-        self._beat()
+        except Exception as error:  # noqa: BLE001 - the thread's entry: a worker that nobody hears of must not go on
+            traceback.print_exception(error)
+            self._leave(f"its line to the supervisor broke: {type(error).__name__}: {error}")
 
     def _beat(self) -> None:
         with self._sending:  # one at a time, so that rows arrive in order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import sysconfig
 import traceback
@@ -101,7 +102,7 @@ def _location(error: BaseException) -> str:
 
 
 def _details(error: BaseException) -> str:
-    """The traceback as text, first cause first, without our own frames and the import system's."""
+    """The traceback as text, first cause first, from the first frame that the user wrote; without ours in between."""
     whole = traceback.TracebackException.from_exception(error)
     links: list[traceback.TracebackException | None] = [whole]
     while links:
@@ -109,7 +110,8 @@ def _details(error: BaseException) -> str:
         if link is None:
             continue
         kept = [frame for frame in link.stack if not _is_ours(frame.filename) and not _is_frozen(frame.filename)]
-        link.stack = traceback.StackSummary.from_list(kept or list(link.stack))
+        theirs = list(itertools.dropwhile(lambda frame: _is_machinery(frame.filename), kept))
+        link.stack = traceback.StackSummary.from_list(theirs or kept or list(link.stack))
         links += [link.__cause__, link.__context__]
     return "".join(whole.format())
 

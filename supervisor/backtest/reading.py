@@ -67,7 +67,7 @@ def _read_path(path: Path, columns: Columns) -> Curve:
     if not path.is_file():
         raise ConfigError("there is no such file", where=str(path), todo="name a file, a folder, or mlflow:RUN_ID")
     if is_labels(path):
-        raise ConfigError("this is a file of labels, not a curve", where=str(path), todo=f"--labels {path}")
+        raise ConfigError("this is a file of labels, not a curve", where=str(path), todo=f"give it as --labels {path}")
     try:
         return _read_file(path, columns)
     except UnicodeDecodeError as error:

@@ -64,6 +64,9 @@ def test_a_bug_in_forward_shows_the_users_frames_and_none_of_ours_as_a_crash(bug
     assert "this is a bug of ours" not in buggy.err
     assert "platform/cli.py" not in buggy.err
     assert "RayTaskError" not in buggy.err
+    frames = [line.strip() for line in buggy.err.splitlines() if line.strip().startswith("File ")]
+    assert len(frames) == 1
+    assert "buggy.py" in frames[0]
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,7 @@ def test_an_action_is_told_whole() -> None:
     episode = Episode(number=2, tier=Tier.ROLLBACK, opened_step=57, opened_time_s=0.0, onset=55, last_step=57)
     line = reasons.action(episode, Choice(CheckpointRef(1, 40)), factor=0.64, fp32_until=68, why="because")
     assert line == (
-        "tier 2, rollback to step 40 (generation 1); "
-        "learning rate at 0.64 of the schedule; FP32 up to step 68; because"
+        "tier 2, rollback to step 40 (generation 1); learning rate at 0.64 of the schedule; FP32 up to step 68; because"
     )
 
 

@@ -62,6 +62,7 @@ handled: dict[str, st.SearchStrategy[Event]] = {
     "run.stopped": st.just(event("run.stopped", exit_code=5)),
     "run.exhausted": st.just(event("run.exhausted", exit_code=4)),
     "run.failed": st.just(event("run.failed", exit_code=6)),
+    "stop.requested": st.builds(lambda n: event("stop.requested", reason=f"reason {n}"), counts),
     "spike.watch": st.just(event("spike.watch", severity=7.0)),
 }
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.run_kit import Staff
+import numpy as np
+from tests.support.run_kit import Staff, checkpoint_meta
 
 from stormsail.platform.checkpoint.commits import list_commits, load_manifest
+from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import commit_key
+from stormsail.platform.checkpoint.shards import Shard, ShardSpec
+from stormsail.platform.checkpoint.writer import commit, write_part
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor.shelf import list_shelf, render_shelf, verify_shelf
@@ -73,3 +77,37 @@ def test_a_lost_pack_is_found_and_named(past: RunPlace) -> None:
     key = load_manifest(store, CheckpointRef(2, 30)).packs[0].key
     store.delete(key)
     assert {problem["key"] for problem in verify_shelf(past).problems} == {key}
+
+
+def test_what_builds_on_a_keyframe_shows_it_and_what_that_saved(
+    played: Callable[[Callable[[Staff], None]], RunPlace],
+) -> None:
+    def build(staff: Staff) -> None:
+        store = staff.store
+        shards = [
+            Shard(ShardSpec("w", component, (20_000,), 0, 20_000), np.arange(20_000, dtype=np.float32))
+            for component in ("exp_avg", "exp_avg_sq", "master")
+        ]
+        base = None
+        for step in (10, 20):
+            part = write_part(
+                store,
+                generation=1,
+                step=step,
+                rank=0,
+                world_size=1,
+                shards=shards,
+                cancelled=lambda: False,
+                base=base,
+            )
+            commit(store, [part], checkpoint_meta(step), parent=None, time_s=1.0)
+            base = Keyframe(part, shards) if base is None else base
+
+    place = played(build)
+    rows = list_shelf(place)
+    assert [row["base"] for row in rows] == [None, [1, 10]]
+    assert rows[1]["saved_bytes"] == rows[0]["bytes"] - rows[1]["bytes"] > 0
+    lines = render_shelf(rows).splitlines()
+    assert lines[2].split()[4] == "1/10"
+    assert lines[2].split()[5].startswith("-")
+    assert verify_shelf(place).problems == []

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
-from stormsail.platform.messages import HeartbeatReply, Phase, StepRow
+
+from stormsail.platform.messages import Heartbeat, HeartbeatReply, Phase, StepRow
 from stormsail.workers.heartbeat import HeartbeatThread
 
 
-def row(step):
+def row(step: int) -> StepRow:
     return StepRow(1, step, step + 1, 2.0, 0.5, 0.5, 1e-3, 1.0, 100, 0.1, 0.0, "bf16", "applied")
 
 
 class Ear:
     """Hears heartbeats; can be away for a while."""
 
-    def __init__(self):
-        self.beats = []
+    def __init__(self) -> None:
+        self.beats: list[Heartbeat] = []
         self.away = False
         self.reply = HeartbeatReply()
         self.heard = threading.Event()
 
-    def __call__(self, beat):
+    def __call__(self, beat: Heartbeat) -> HeartbeatReply:
         if self.away:
             raise ConnectionError("away")
         self.beats.append(beat)
@@ -31,18 +33,18 @@ class Ear:
 
 
 @pytest.fixture
-def ear():
+def ear() -> Ear:
     return Ear()
 
 
 @pytest.fixture
-def line(ear):
+def line(ear: Ear) -> Iterator[HeartbeatThread]:
     thread = HeartbeatThread(ear, attempt=3, rank=1, interval_s=0.01)
     yield thread
     thread.close()
 
 
-def test_rows_and_lines_arrive_once_and_in_order(ear, line):
+def test_rows_and_lines_arrive_once_and_in_order(ear: Ear, line: HeartbeatThread) -> None:
     for step in range(20):
         line.row(row(step))
         line.line("spike.watch", step=step)
@@ -51,7 +53,7 @@ def test_rows_and_lines_arrive_once_and_in_order(ear, line):
     assert [number for beat in ear.beats for number, _, _ in beat.lines] == list(range(1, 21))
 
 
-def test_nothing_is_lost_while_the_supervisor_is_away(ear, line):
+def test_nothing_is_lost_while_the_supervisor_is_away(ear: Ear, line: HeartbeatThread) -> None:
     ear.away = True
     line.row(row(1))
     line.flush()
@@ -61,14 +63,14 @@ def test_nothing_is_lost_while_the_supervisor_is_away(ear, line):
     assert [r.step for beat in ear.beats for r in beat.rows] == [1, 2]
 
 
-def test_where_the_rank_is_goes_with_every_beat(ear, line):
+def test_where_the_rank_is_goes_with_every_beat(ear: Ear, line: HeartbeatThread) -> None:
     line.at(Phase.STEP, 41, generation=7, rank=0)
     line.flush()
     beat = ear.beats[-1]
     assert (beat.attempt, beat.generation, beat.rank, beat.phase, beat.step) == (3, 7, 0, Phase.STEP, 41)
 
 
-def test_a_request_to_stop_is_kept_once_it_was_heard(ear, line):
+def test_a_request_to_stop_is_kept_once_it_was_heard(ear: Ear, line: HeartbeatThread) -> None:
     ear.reply = HeartbeatReply(stop_requested="by hand")
     line.flush()
     ear.reply = HeartbeatReply()
@@ -76,8 +78,8 @@ def test_a_request_to_stop_is_kept_once_it_was_heard(ear, line):
     assert line.stop_requested == "by hand"
 
 
-def test_an_order_to_leave_ends_the_process(ear, line, monkeypatch):
-    left = []
+def test_an_order_to_leave_ends_the_process(ear: Ear, line: HeartbeatThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
     monkeypatch.setattr("os._exit", left.append)
     ear.reply = HeartbeatReply(abort="attempt 2 is over")
     line.flush()

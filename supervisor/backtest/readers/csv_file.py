@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from stormsail.platform.errors import ConfigError
@@ -32,7 +33,7 @@ def read_csv(path: Path, columns: Columns) -> Curve:
     return finish(path, points, chosen.notes(columns))
 
 
-def to_point(line: dict[str, object], chosen: Chosen, index: int, where: str) -> Point | None:
+def to_point(line: Mapping[str, object], chosen: Chosen, index: int, where: str) -> Point | None:
     """One row of named cells; None if it has no loss. Raises `ConfigError` for a cell that is no number."""
     try:
         loss = number(line.get(chosen.loss))

@@ -7,7 +7,7 @@ JSON document is read too: a list of rows, or a trainer's state with its `log_hi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from stormsail.platform.errors import ConfigError
@@ -54,7 +54,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Cells]]:
             yield where, _flat(_parsed(line, where))
 
 
-def _document(text: str) -> list[object] | None:
+def _document(text: str) -> Sequence[object] | None:
     """The rows of a file that is one JSON document; None if it is lines."""
     try:
         value = json.loads(text)

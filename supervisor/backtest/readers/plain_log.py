@@ -16,8 +16,7 @@ from stormsail.supervisor.backtest.columns import Columns
 from stormsail.supervisor.backtest.curve import Curve, Point
 from stormsail.supervisor.backtest.readers.csv_file import finish
 
-_N = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)|-nan)"
-_SPACE = r"[ \t]*"
+_N = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))"
 
 # iter 100: loss 3.2154, time 123.45ms, mfu 12.3%
 _NANOGPT = re.compile(rf"^iter (\d+): loss {_N},", re.IGNORECASE)

@@ -239,7 +239,7 @@ def short_chain(kit: Kit) -> dict[str, bytes]:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_damage_anywhere_in_a_chain_is_an_error_or_changes_nothing(
     kit: Kit, short_chain: dict[str, bytes], data: st.DataObject
 ) -> None:

@@ -24,7 +24,7 @@ def test_it_has_a_panel_for_each_curve(judged: list[Judged], tmp_path: Path) -> 
     draw(judged, tmp_path / "seen.svg")
     text = (tmp_path / "seen.svg").read_text(encoding="utf-8")
     assert text.count("<!-- loss (nats) -->") == 2
-    assert "1 incidents" in text
+    assert "1 incident (red)" in text
 
 
 def test_an_unknown_ending_is_refused(judged: list[Judged], tmp_path: Path) -> None:

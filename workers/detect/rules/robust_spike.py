@@ -105,8 +105,9 @@ def _begun_anew(state: RobustSpikeState, policy: DetectSection) -> SpikeState:
 
 @lru_cache(maxsize=32)
 def _policy(z: float, severe_z: float, norm_ratio: float, grace: int, coarse: bool) -> DetectSection:  # noqa: FBT001 - a cache key
-    return DetectSection(
-        z=z, severe_z=severe_z, norm_ratio=norm_ratio, grace_steps=grace, persist_of=(2, 3) if coarse else (3, 5)
+    persist = (2, 3) if coarse else (3, 5)
+    return DetectSection.model_validate(
+        {"z": z, "severe_z": severe_z, "norm_ratio": norm_ratio, "grace_steps": grace, "persist_of": persist}
     )
 
 

@@ -1,0 +1,84 @@
+"""The further commands about checkpoints, as somebody types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.cli import run as run_command
+from stormsail.platform.runs import RunPlace
+from stormsail.platform.storage.store import StoreAddress
+from stormsail.supervisor.commands import register
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(
+    root: StoreAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs `stormsail checkpoints ...` against the store of this test."""
+    monkeypatch.setenv("STORMSAIL_HOME", str(tmp_path / "home"))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = run_command(["checkpoints", *words, "--storage", root.url], registers=[register])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def spoken(out: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_two_checkpoints_are_compared(command: Command, past: RunPlace) -> None:
+    code, out, _ = command("diff", "run", "10", "newest", "--values")
+    assert code == 0
+    assert "  step: 10 / 30" in out
+    found = spoken(command("diff", "run", "1/10", "good", "--json")[1])
+    assert (found["first"], found["second"]) == ({"generation": 1, "step": 10}, {"generation": 1, "step": 20})
+    assert command("diff", "run", "10", "10", "--with", "run")[1].startswith("the state is the same in every bit")
+
+
+def test_a_superseded_one_is_reached_by_its_whole_name_only(command: Command, past: RunPlace) -> None:
+    assert command("diff", "run", "1/23", "10")[0] == 0
+    code, _, err = command("diff", "run", "23", "10")
+    assert code == 3
+    assert "no checkpoint 23" in err
+
+
+def test_words_that_name_no_checkpoint_are_exit_code_2(command: Command, past: RunPlace) -> None:
+    code, _, err = command("diff", "run", "latest", "10")
+    assert code == 2
+    assert "GENERATION/STEP" in err
+
+
+def test_pruning_is_only_spoken_about(command: Command, past: RunPlace) -> None:
+    code, out, _ = command("prune", "run", "--dry-run")
+    assert code == 0
+    assert out.splitlines()[-1].endswith("nothing was deleted")
+    assert len(spoken(command("prune", "run", "--dry-run", "--json")[1])["checkpoints"]) == 4
+    code, _, err = command("prune", "run")
+    assert code == 2
+    assert "--dry-run" in err
+    assert len(list_commits(past.store())) == 4
+
+
+def test_weights_are_exported_with_their_hashes(command: Command, past: RunPlace, tmp_path: Path) -> None:
+    code, out, _ = command("export", "run", "20", "--out", str(tmp_path / "a"), "--dtype", "bf16")
+    assert code == 0
+    assert out.splitlines()[1].endswith("model.safetensors (0.0 MB)")
+    found = spoken(command("export", "run", "--out", str(tmp_path / "b"), "--json")[1])
+    assert found["checkpoint"] == {"generation": 2, "step": 30}
+    assert [item["name"] for item in found["files"]] == ["model.safetensors"]
+
+
+def test_another_format_is_exit_code_2(command: Command, past: RunPlace, tmp_path: Path) -> None:
+    assert command("export", "run", "--out", str(tmp_path), "--format", "gguf")[0] == 2

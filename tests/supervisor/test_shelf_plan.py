@@ -1,0 +1,31 @@
+"""What retention would do is told, and not done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.support.run_kit import Staff
+
+from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.runs import RunPlace
+from stormsail.supervisor.shelf_plan import plan_shelf, render_plan
+
+
+def test_every_checkpoint_has_its_verdict_and_nothing_is_deleted(past: RunPlace) -> None:
+    rows = [(row["step"], row["keep"], row["live"], row["good"]) for row in plan_shelf(past)]
+    assert rows == [(10, True, True, True), (20, True, True, True), (23, True, False, False), (30, True, True, False)]
+    assert len(list_commits(past.store())) == 4
+
+
+def test_what_would_go_is_summed_up() -> None:
+    row = {"generation": 1, "live": True, "good": True, "needed": False, "bytes": 2_000_000}
+    text = render_plan([{**row, "step": 10, "keep": False}, {**row, "step": 20, "keep": True, "needed": True}])
+    assert text.splitlines() == [
+        "1/10         delete, live, good, 2.0 MB",
+        "1/20         keep  , live, good, others build on it, 2.0 MB",
+        "1 of 2 would go, 2.0 MB; nothing was deleted",
+    ]
+
+
+def test_a_run_without_checkpoints_says_so(played: Callable[[Callable[[Staff], None]], RunPlace]) -> None:
+    assert render_plan(plan_shelf(played(lambda staff: staff.steps(0, 2)))) == "no checkpoints"
