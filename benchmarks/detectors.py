@@ -35,6 +35,7 @@ RECALL_BAR, RECALL_AIM = 0.9, 1.0
 FALSE_BAR, FALSE_AIM = 0.5, 0.1  # incidents per 10,000 healthy steps
 MEMORY_BAR_MB = 10.0
 COARSE_STRIDE = 20
+FAST_FORMS = ("spike", "level_shift", "resume_fault")
 OURS_NAME = "default"
 
 
@@ -58,8 +59,8 @@ class Amount:
     memory_rows: int
 
 
-SMALL = Amount(6, 2000, 3, 20_000)
-FULL = Amount(20, 5000, 10, 1_000_000)
+SMALL = Amount(6, 2000, 4, 20_000)
+FULL = Amount(20, 5000, 20, 1_000_000)
 
 
 def labelled(folder: Path, labels_file: Path) -> list[Case]:
@@ -87,12 +88,9 @@ def calm_runs(amount: Amount, stride: int = 1) -> list[Case]:
     ]
 
 
-def trouble_runs(kind: str, amount: Amount) -> list[Case]:
-    """Runs with one form of trouble, every fifth logged one step in 20."""
-    return [
-        _trouble(kind, seed, COARSE_STRIDE if (index + 1) % 5 == 0 else 1)
-        for index, seed in enumerate(_seeds(amount.per_form))
-    ]
+def trouble_runs(kind: str, amount: Amount, stride: int = 1) -> list[Case]:
+    """Runs with one form of trouble."""
+    return [_trouble(kind, seed, stride) for seed in _seeds(amount.per_form)]
 
 
 def _trouble(kind: str, seed: int, stride: int) -> Case:
@@ -156,9 +154,11 @@ def measure(amount: Amount, curves: list[Case]) -> dict[str, dict[str, float | N
     """Figures by team, by name of the figure."""
     teams: dict[str, Sequence[AnyRule]] = {OURS_NAME: OURS}
     teams |= {rule.name: (rule,) for rule in (*ARTICLE, *PROJECTS)}
-    coarse = replace(amount, runs=amount.runs // 2, rows=amount.rows // 2)
-    sets = {"healthy": calm_runs(amount), "healthy, one row in 20": calm_runs(coarse, COARSE_STRIDE)}
+    few = replace(amount, runs=amount.runs // 2, rows=amount.rows // 2, per_form=amount.per_form // 2)
+    sets = {"healthy": calm_runs(amount), "healthy, coarse": calm_runs(few, COARSE_STRIDE)}
     sets |= {kind: trouble_runs(kind, amount) for kind in FORMS}
+    fast = [case for kind in FAST_FORMS for case in trouble_runs(kind, few, COARSE_STRIDE)]
+    sets |= {"fast forms, coarse": fast, "slow divergence, coarse": trouble_runs("slow_divergence", few, COARSE_STRIDE)}
     sets = {name: cases for name, cases in {**sets, "labelled": curves}.items() if cases}
     found: dict[str, dict[str, float | None]] = {}
     for name, rules in teams.items():
@@ -179,6 +179,7 @@ def measure(amount: Amount, curves: list[Case]) -> dict[str, dict[str, float | N
     return found
 
 
+NO_BAR = "recall: slow divergence, coarse"  # two rows after a quarter of a nat are often too few; shown all the same
 UNITS = {"recall": "share", "seen": "share", "latency": "steps, median", "false": "incidents per 10,000 healthy steps"}
 BARS = {"recall": (RECALL_BAR, RECALL_AIM), "seen": (RECALL_BAR, RECALL_AIM), "false": (FALSE_BAR, FALSE_AIM)}
 
@@ -194,7 +195,7 @@ def to_rows(found: dict[str, dict[str, float | None]]) -> list[dict[str, object]
             continue
         for name, figures in found.items():
             if name != OURS_NAME:
-                bar = BARS.get(family, (None, None))
+                bar = BARS.get(family, (None, None)) if figure != NO_BAR else (None, None)
                 rows.append(
                     _row(
                         figure,
@@ -245,7 +246,8 @@ def table(found: dict[str, dict[str, float | None]]) -> str:
     text = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |" for line in lines]
     text.insert(1, f"|{'|'.join('-' * (width + 2) for width in widths)}|")
     memory = f"state of the default detectors: {ours['memory']:.3f} MB (bar {MEMORY_BAR_MB:g})"
-    return "\n".join([*text, "recall as a share, with the median latency in steps behind it", memory])
+    legend = f"recall as a share, behind it the median latency in steps; coarse: one row in {COARSE_STRIDE} steps"
+    return "\n".join([*text, legend, memory])
 
 
 def _entry(of: dict[str, float | None], figure: str) -> str:

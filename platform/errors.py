@@ -151,8 +151,14 @@ class CheckpointError(StormsailError):
         self.objects = objects
 
 
+class StateMismatchError(ConfigError):
+    """A checkpoint is whole, but it is not one of this model, optimizer or version; nothing is wrong with it."""
+
+
 class WorkerFaultError(StormsailError):
     """A worker process, or the group it belonged to, failed; the ladder decides what follows."""
+
+    exit_code = 75
 
 
 class ClusterError(TryLaterError):

@@ -272,14 +272,18 @@ def _read_one(store: ObjectStore, number: int) -> Entry:
 
 
 def _reconcile(stored: list[Entry], file: JournalFile, writer: str) -> tuple[Entry, ...]:
-    """The events of this writer that the store lacks. A file with others' lost events is set aside."""
+    """The events that the store lacks.
+
+    Those of another writer too, as long as nobody has written since: they happened, and the next claim must know of
+    them. Where the store holds other events under their numbers, the file is set aside.
+    """
     unsent: list[Entry] = []
     for entry in file.read():
         number = entry.event.number
         held = stored[number - 1] if 0 < number <= len(stored) else None
         if held is not None and held.body == entry.body:
             continue
-        if entry.writer != writer:
+        if held is not None and entry.writer != writer:
             kept = file.set_aside(entry.writer)
             _log.warning("journal.set_aside file=%s writer=%s first_lost=%d", kept, entry.writer, number)
             return ()

@@ -211,6 +211,19 @@ def _check_free(record: LeaseRecord, owner: LeaseOwner, now: float, named: _Name
         raise RunExistsError(what, where=named.where, todo=todo)
 
 
+def live_owner(store: ObjectStore, *, now: float) -> LeaseRecord | None:
+    """The lease of an owner that must be taken for alive, or None: given back, run out, or its process is dead here.
+
+    Args:
+        store: The run's store.
+        now: Seconds since the epoch.
+    """
+    record = read_lease(store)
+    if record is None or record.released or record.expired(now):
+        return None
+    return None if _dead_for_certain(record.owner, LeaseOwner.here(""), _process_lives) else record
+
+
 def _dead_for_certain(held: LeaseOwner, asking: LeaseOwner, is_alive: Callable[[int], bool]) -> bool:
     same_machine = held.host == asking.host and held.boot_id == asking.boot_id != ""
     return same_machine and not is_alive(held.pid)

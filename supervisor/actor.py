@@ -36,6 +36,7 @@ from stormsail.workers import quiet
 from stormsail.workers.entry import NAMESPACE, Assignment
 
 LINGER_S = 60.0
+OTHERS_S = 3.0  # whoever retires this actor has seen the end; other followers look every half second
 _EXTENSIONS_DEADLINE_S = 900.0
 # Ray Train's own settings, for the controller and the workers that inherit this process's environment.
 _RAY_TRAIN = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
@@ -55,6 +56,7 @@ class SupervisorActor:
         quiet.quiet_process(full_logs=True)
         self._spec = spec
         self._gone = threading.Event()
+        self._others = threading.Event()
         self._refused: StormsailError | None = None
         self._supervisor: RunSupervisor | None = None
         try:
@@ -80,6 +82,7 @@ class SupervisorActor:
         if self._supervisor is not None:
             self._drive(self._supervisor)
         self._gone.wait(LINGER_S)
+        self._others.wait(OTHERS_S)
         me = ray.get_actor(self._spec.actor, namespace=NAMESPACE)
         ray.kill(me, no_restart=True)
 
@@ -89,6 +92,8 @@ class SupervisorActor:
         except BaseException as error:  # noqa: BLE001 - the last line of defence: followers must hear of it
             traceback.print_exception(error)
             supervisor.ledger.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
+            if not supervisor.ledger.record.outcome:
+                supervisor.ledger.note("run.failed", error=str(supervisor.ledger.error), exit_code=1)
             supervisor.ledger.over.set()
 
     def _prepare(self, tell: Any) -> None:

@@ -48,6 +48,7 @@ def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, sto
         use_gpu: Whether a worker gets a GPU.
         storage_path: Where Ray keeps its own files; shared by all nodes if there are several.
     """
+    from ray.exceptions import RayError
     from ray.train import ControllerError, FailureConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
     from ray.train import RunConfig as RayRunConfig
     from ray.train.torch import TorchTrainer
@@ -72,7 +73,7 @@ def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, sto
         trainer.fit()
     except WorkerGroupError as error:
         return _failed_workers(error)
-    except (ControllerError, TrainingFailedError) as error:
+    except (ControllerError, TrainingFailedError, RayError) as error:  # the last: Ray Train's controller itself died
         return AttemptResult(ok=False, errors={-1: _first_line(error)})
     return AttemptResult(ok=True, errors={})
 

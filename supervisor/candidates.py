@@ -93,7 +93,12 @@ def choose(candidates: Iterable[CandidateCheckpoint], wish: Wish) -> Choice:
 
 
 def promote(
-    candidates: Iterable[CandidateCheckpoint], *, healthy_step: int, episode_open: bool, good_after_steps: int
+    candidates: Iterable[CandidateCheckpoint],
+    *,
+    healthy_step: int,
+    episode_open: bool,
+    good_after_steps: int,
+    last_unhealthy: int = -1,
 ) -> tuple[CheckpointRef, ...]:
     """Return the checkpoints that become known good now, oldest first.
 
@@ -101,11 +106,17 @@ def promote(
         candidates: Commits of the live line.
         healthy_step: The last step that was completed and healthy (-1: none), on the live line.
         episode_open: Whether a numeric episode is open; inside one nothing is promoted.
-        good_after_steps: Healthy steps beyond a checkpoint that it takes.
+        good_after_steps: Healthy steps in a row, beyond a checkpoint, that it takes.
+        last_unhealthy: The last step on the live line that was dropped or flagged (-1: none).
     """
     if episode_open:
         return ()
-    ripe = [c.ref for c in candidates if not c.good and c.ref.step + good_after_steps <= healthy_step + 1]
+    healthy_since = last_unhealthy + 1
+    ripe = [
+        c.ref
+        for c in candidates
+        if not c.good and max(c.ref.step, healthy_since) + good_after_steps <= healthy_step + 1
+    ]
     return tuple(sorted(ripe, key=_age))
 
 

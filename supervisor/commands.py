@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stormsail.platform.config.load import load_config
 from stormsail.platform.console import emit, emit_json
-from stormsail.platform.errors import CheckFailedError, CheckpointError, ConfigError, NoSuchRunError, StormsailError
+from stormsail.platform.errors import CheckFailedError, CheckpointError, ConfigError, StormsailError
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace
+
+if TYPE_CHECKING:  # light commands load nothing that this needs
+    from stormsail.supervisor.asking import FoundRun
+
+_LEAVING_TRIES = 16
 
 FileArgument = Annotated[Path, typer.Argument(help="The run's YAML file.", metavar="FILE")]
 RunArgument = Annotated[
@@ -101,37 +107,19 @@ def _finish(place: RunPlace, *, as_json: bool) -> None:
 
 def attach(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
     """Follow a run that was started elsewhere, to its end."""
-    import ray
-
-    from stormsail.platform.config.dump import parse_dump
-    from stormsail.supervisor import launch, places
     from stormsail.supervisor.follow import Screen
     from stormsail.supervisor.host.lease import hold
-    from stormsail.supervisor.reading import read_run
     from stormsail.supervisor.training import follow_to_end, raise_outcome
 
     home = Home.here()
+    out = sys.stderr if as_json else sys.stdout
     with hold(home):
-        place = places.locate(home, run, storage, _notify)
-        read = read_run(place)
-        if not read.record.config:
-            raise NoSuchRunError(
-                f"run {run!r} has not begun: its journal is empty", todo="start it by `stormsail train`"
-            )
-        config = parse_dump(read.record.config)
-        if not read.record.outcome:
-            launch.connect(config, home, _notify)
-            try:
-                actor = ray.get_actor(launch.actor_name(place), namespace="stormsail")
-            except ValueError:
-                raise NoSuchRunError(
-                    f"run {run!r} is not running, and not finished: it was at step {read.last_step}",
-                    todo="go on with it by the same `stormsail train` command",
-                ) from None
-            follow_to_end(actor, place, Screen(config, out=sys.stderr if as_json else sys.stdout), name=place.name)
+        found = _find(home, run, storage)
+        if found.read.record.outcome:
+            raise_outcome(found.place, None)
         else:
-            raise_outcome(place, None)
-        _finish(place, as_json=as_json)
+            follow_to_end(found.actor(), found.place, Screen(found.config, out=out), name=found.place.name)
+        _finish(found.place, as_json=as_json)
 
 
 def status(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
@@ -200,30 +188,26 @@ def stop(
     as_json: JsonOption = False,
 ) -> None:
     """Ask a run to save its state and end; it can go on later."""
-    import ray
+    from stormsail.supervisor.asking import ask_to_stop
 
-    from stormsail.platform.config.dump import parse_dump
-    from stormsail.supervisor import launch, places
-    from stormsail.supervisor.reading import read_run
-
-    home = Home.here()
-    place = places.locate(home, run, storage, _notify)
-    read = read_run(place)
-    if read.record.outcome:
-        emit(f"run {place.name} is already {read.record.outcome}")
-        return
-    launch.connect(parse_dump(read.record.config), home, _notify)
-    try:
-        actor = ray.get_actor(launch.actor_name(place), namespace="stormsail")
-    except ValueError:
-        raise NoSuchRunError(
-            f"run {run!r} is not running", todo=f"it stands at step {read.last_step}; `stormsail train` goes on with it"
-        ) from None
-    ray.get(actor.request_stop.remote(reason), timeout=60.0)
+    found = _find(Home.here(), run, storage)
+    outcome = found.read.record.outcome
+    if not outcome:
+        ask_to_stop(found.actor(), reason)
     if as_json:
-        emit_json({"run": place.name, "stop_requested": True})
+        emit_json({"run": found.place.name, "stop_requested": not outcome, "outcome": outcome or None})
+    elif outcome:
+        emit(f"run {found.place.name} is already {outcome}")
     else:
-        emit(f"run {place.name} stops after its current step; follow it with `stormsail attach {place.name}`")
+        emit(
+            f"run {found.place.name} stops after its current step; follow it with `stormsail attach {found.place.name}`"
+        )
+
+
+def _find(home: Home, run: str, storage: str | None) -> FoundRun:
+    from stormsail.supervisor.asking import find_run
+
+    return find_run(home, run, storage, _notify)
 
 
 def down(
@@ -236,6 +220,10 @@ def down(
 
     home = Home.here()
     live = client.live_runs(home)
+    pause, tries = threading.Event(), 0
+    while live and not force and tries < _LEAVING_TRIES:
+        pause.wait(0.5)  # a run that has just ended leaves within seconds
+        live, tries = client.live_runs(home), tries + 1
     if live and not force:
         raise ConfigError(
             f"these runs are live: {', '.join(live)}",

@@ -54,6 +54,7 @@ class Committer:
         on_commit: Called with each published checkpoint, from this object's thread.
         on_missed: Called with (generation, step, why) for each abandoned one.
         parent_of: Gives a generation's parent checkpoint.
+        on_broken: Told of a bug; without it a committer that no longer works would go unnoticed.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Committer:
         on_commit: Callable[[Committed], None],
         on_missed: Callable[[int, int, str], None],
         parent_of: Callable[[int], CheckpointRef | None],
+        on_broken: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
         self._store = store
         self._deadline_s = deadline_s
         self._on_commit = on_commit
         self._on_missed = on_missed
         self._parent_of = parent_of
+        self._on_broken = on_broken
         self._saves: dict[CheckpointRef, _Save] = {}
         self._took_s: dict[CheckpointRef, float] = {}
         self._oldest_generation = 0
@@ -104,6 +107,7 @@ class Committer:
             stale = [ref for ref, save in self._saves.items() if ref.generation < generation and not save.complete]
             for ref in stale:
                 del self._saves[ref]
+                self._took_s.pop(ref, None)
         for ref in stale:
             self._on_missed(ref.generation, ref.step, "the run moved on before all ranks had written")
 
@@ -137,6 +141,7 @@ class Committer:
                 late = [ref for ref, save in self._saves.items() if not save.complete and self._is_late(save)]
                 for ref in late:
                     del self._saves[ref]
+                    self._took_s.pop(ref, None)
                 ready = self._ready()
                 save = self._saves.pop(ready) if ready is not None else None
                 self._busy = save is not None
@@ -145,14 +150,21 @@ class Committer:
                     self._on_missed(ref.generation, ref.step, f"not all ranks wrote within {self._deadline_s:.0f} s")
                 if ready is not None and save is not None:
                     self._publish(ready, save)
-            except StorageError as error:
-                # It could not be noted: the run is another supervisor's, or the disk is full. Whoever drives the run
-                # meets the same error; this thread must live, because others wait for it.
-                _log.warning("committer.unheard why=%r", error.what)
+            except Exception as error:  # noqa: BLE001 - the thread's entry: others wait for it
+                self._unheard(error)
             finally:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()
+
+    def _unheard(self, error: Exception) -> None:
+        """What happened could not be noted."""
+        if not isinstance(error, StorageError):
+            self._on_broken(error)
+            return
+        # The run is another supervisor's, or the disk is full. Whoever drives the run meets the same error; this
+        # thread must live, because others wait for it.
+        _log.warning("committer.unheard why=%r", error.what)
 
     def _ready(self) -> CheckpointRef | None:
         complete = [ref for ref, save in self._saves.items() if save.complete]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import FencedError, LadderExhaustedError, StorageError
+from stormsail.platform.errors import CheckpointError, FencedError, LadderExhaustedError, StorageError
 from stormsail.platform.messages import CheckpointRef, Directive, Tier
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor import ladder
@@ -72,6 +72,8 @@ class Decider:
     def start(self) -> Directive:
         """Begin, or go on from where a run without a fault stands; costs no tier."""
         with self._ledger.lock:
+            if self._all_damaged():
+                return self._refuse_to_begin_anew()
             decision = ladder.plan_start(
                 self._ledger.record.ladder,
                 self._ledger.candidates(),
@@ -100,7 +102,21 @@ class Decider:
         with self._ledger.lock:
             return self.start() if self._question is None else self._carry_out(self._question)
 
+    def _all_damaged(self) -> bool:
+        """Whether there were checkpoints, and none of them can be loaded any more."""
+        return bool(self._ledger.record.corrupt) and not self._ledger.candidates()
+
+    def _refuse_to_begin_anew(self) -> Directive:
+        """No repair throws away all that a run has done: where every checkpoint is damaged, a person decides."""
+        reason = f"all checkpoints are damaged: {', '.join(sorted(map(_name, self._ledger.record.corrupt)))}"
+        todo = "`stormsail checkpoints verify` names the objects; `stormsail train --fresh` begins anew"
+        self._ledger.note("run.failed", error=f"{reason}; {todo}", exit_code=CheckpointError.exit_code, durable=True)
+        self._ledger.move(RunEvent.GAVE_UP)
+        return Directive(self._ledger.record.generation, tier=Tier.EXHAUSTED, stop_reason=reason)
+
     def _carry_out(self, asked: _Question) -> Directive:
+        if self._all_damaged():
+            return self._refuse_to_begin_anew()
         fault = asked.fault
         decision = ladder.decide(
             asked.state,
@@ -116,7 +132,7 @@ class Decider:
             step=fault.step,
             kind=str(fault.kind),
             highest_step=self._ledger.highest,
-            durable=True,
+            durable=False,
             **decision.to_json(),
         )
         if decision.stop_exit_code is not None:
@@ -162,6 +178,7 @@ class Decider:
             expected_losses=expected,
             exact=exact and self._config.train.deterministic,
         )
+        self._ledger.loading = decision.restore
         return self.directive
 
     def _expected(self, ref: CheckpointRef | None, onset: int | None, count: int) -> tuple[tuple[int, float], ...]:
@@ -189,7 +206,6 @@ class Decider:
             fork_step=made.fork_step,
             reason=reason,
             owner=self._owner,
-            durable=True,
         )
         self._on_generation(number)
         self._ledger.fork_at(made.fork_step)
@@ -218,3 +234,7 @@ class Decider:
                 self._pause.wait(_RETRY_S)
             else:
                 return
+
+
+def _name(ref: CheckpointRef) -> str:
+    return f"{ref.generation}/{ref.step}"

@@ -63,9 +63,12 @@ class Hearing:
         self._keeper = keeper
         self._committer = committer
         self._membership = membership
-        self._limits = hang.Limits(config.cluster.step_timeout_s, config.cluster.start_timeout_s)
+        # Deciding and loading may wait for a store that is away, and that is no hanging.
+        patience_s = config.cluster.start_timeout_s + config.journal.deadline_s
+        self._limits = hang.Limits(config.cluster.step_timeout_s, patience_s)
         self._progress: dict[int, hang.Progress] = {}
         self._last_line: dict[tuple[int, int], int] = {}
+        self._listening = False
         self.abort = ""
         self.failures: list[WorkerFailure] = []
         self.fired_s: float | None = None
@@ -74,8 +77,15 @@ class Hearing:
     def begin(self, attempt: int) -> None:
         """A new attempt starts: what was heard of the one before counts no more."""
         with self._ledger.lock:
+            self._listening = True
             self.abort, self.failures, self.fired_s, self.loop_end, self._progress = "", [], None, {}, {}
             self._last_line = {key: number for key, number in self._last_line.items() if key[0] == attempt}
+
+    def end(self) -> None:
+        """The attempt is over: a decision that was asked for in it is not taken any more, and nobody in it hangs."""
+        with self._ledger.lock:
+            self._listening = False
+            self._progress = {}
 
     # --------------------------------------------------------------------- joining
 
@@ -136,9 +146,12 @@ class Hearing:
             return HeartbeatReply(stop_requested=self._ledger.stop_reason)
 
     def find_stuck(self) -> hang.Stuck | None:
-        """The rank that has not moved for too long, or None."""
+        """The rank that has not moved for too long, or None; its attempt is told to leave."""
         with self._ledger.lock:
-            return hang.find_stuck(self._progress, self._limits, time.monotonic())
+            stuck = hang.find_stuck(self._progress, self._limits, time.monotonic())
+            if stuck is not None:
+                self.abort = self.abort or stuck.reason
+            return stuck
 
     def _take(self, beat: Heartbeat) -> None:
         for row in beat.rows:
@@ -196,8 +209,8 @@ class Hearing:
     def incident(self, incident: Incident) -> Directive:
         """Rank 0 needs a decision; every rank obeys the answer."""
         with self._ledger.lock:
-            if incident.generation != self._ledger.record.generation:
-                return Directive(self._ledger.record.generation, stop_reason="an older generation asked")
+            if not self._is_current(incident):
+                return self._too_late()
             if self._ledger.stop_reason:
                 # No repair for a run that ends anyway: the newest committed state stands.
                 return Directive(incident.generation, stop_reason=self._ledger.stop_reason)
@@ -214,21 +227,32 @@ class Hearing:
             )
         # Not under the lock: what is being published must be able to note that it was.
         self._committer.settle(SETTLE_S)
-        return self._decider.decide(
-            ladder.Fault(
-                kind=incident.kind,
-                step=incident.step,
-                onset=incident.onset,
-                time_s=time.time(),
-                signature=str(incident.kind),
-                detail=reason,
-            )
+        fault = ladder.Fault(
+            kind=incident.kind,
+            step=incident.step,
+            onset=incident.onset,
+            time_s=time.time(),
+            signature=str(incident.kind),
+            detail=reason,
         )
+        with self._ledger.lock:
+            # Meanwhile the attempt may have broken off, and that fault been answered: one fault, one decision.
+            return self._decider.decide(fault) if self._is_current(incident) else self._too_late()
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """A checkpoint could not be loaded: it is never taken again, and the question is asked again."""
-        self._ledger.note("checkpoint.corrupt", step=ref.step, generation=ref.generation, problem=problem)
-        return self._decider.decide_again()
+        with self._ledger.lock:
+            directive = self._decider.directive
+            if not self._listening or directive is None or directive.restore != ref:
+                return self._too_late()
+            self._ledger.note("checkpoint.corrupt", step=ref.step, generation=ref.generation, problem=problem)
+            return self._decider.decide_again()
+
+    def _is_current(self, incident: Incident) -> bool:
+        return self._listening and incident.generation == self._ledger.record.generation
+
+    def _too_late(self) -> Directive:
+        return Directive(self._ledger.record.generation, stop_reason="an older generation asked")
 
     def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
         """A rank has written its part of a save."""

@@ -19,7 +19,12 @@ from stormsail.supervisor.ledger import Ledger
 
 
 def retention_plan(
-    config: RunConfig, commits: Iterable[Commit], *, good: Collection[CheckpointRef], live: Collection[CheckpointRef]
+    config: RunConfig,
+    commits: Iterable[Commit],
+    *,
+    good: Collection[CheckpointRef],
+    live: Collection[CheckpointRef],
+    pinned: Collection[CheckpointRef] = (),
 ) -> RetentionPlan:
     """What stays and what goes by the run's own settings.
 
@@ -28,6 +33,7 @@ def retention_plan(
         commits: All commits that there are.
         good: Those known good.
         live: Those on the live line.
+        pinned: Never deleted.
     """
     commits = tuple(commits)
     return retain(
@@ -36,6 +42,7 @@ def retention_plan(
         live=live,
         head_step=max((ref.step for ref in live), default=0),
         keep_last=config.checkpoint.keep_last,
+        pinned=pinned,
         ladder_min_steps=max(config.rollback.min_steps, config.fp32.window_steps),
         bases={commit.ref: commit.base for commit in commits if commit.base is not None},
     )
@@ -85,9 +92,27 @@ class Keeper:
             healthy_step=healthy_step,
             episode_open=self._ledger.record.ladder.numeric is not None,
             good_after_steps=self._config.checkpoint.good_after_steps,
+            last_unhealthy=self._ledger.last_unhealthy,
         )
         for ref in ready:
             self._ledger.note("checkpoint.good", step=ref.step, generation=ref.generation)
+
+    def adopt(self) -> None:
+        """Note what is committed on the store and not in the journal: its supervisor died between the two."""
+        record = self._ledger.record
+        known = {commit.ref for commit in record.commits} | record.deleted
+        generations = {generation.number for generation in record.generations}
+        for commit in scan_commits(self._store).commits:
+            if commit.ref not in known and commit.generation in generations:
+                self._ledger.note(
+                    "checkpoint.committed",
+                    step=commit.step,
+                    generation=commit.generation,
+                    bytes=commit.stored_bytes,
+                    took_s=0.0,
+                    digest=commit.root,
+                    finite=commit.finite,
+                )
 
     def sweep(self, now_s: float) -> None:
         """Remove what dead saves of earlier supervisors left behind."""
@@ -103,11 +128,14 @@ class Keeper:
             self._ledger.note("checkpoint.retention_failed", why=str(error).replace("\n", "; "))
 
     def _delete_spare(self) -> None:
-        record = self._ledger.record
         commits = scan_commits(self._store).commits
-        live = live_refs(record.generations, commits)
-        plan = retention_plan(self._config, commits, good=record.good, live=live)
+        with self._ledger.lock:
+            # Planned and noted in one go: the ladder must not choose what is about to go, nor this what was chosen.
+            record = self._ledger.record
+            live = live_refs(record.generations, commits)
+            pinned = {self._ledger.loading} if self._ledger.loading is not None else set()
+            plan = retention_plan(self._config, commits, good=record.good, live=live, pinned=pinned)
+            if plan.delete:
+                self._ledger.note("checkpoint.deleted", refs=[[ref.generation, ref.step] for ref in plan.delete])
         if plan.delete:
-            # Noted first: the ladder must not choose what is about to go.
-            self._ledger.note("checkpoint.deleted", refs=[[ref.generation, ref.step] for ref in plan.delete])
             collect(self._store, plan)

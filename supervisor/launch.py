@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,11 +21,12 @@ from stormsail.platform.errors import (
 )
 from stormsail.platform.home import Home
 from stormsail.platform.journal import Journal
+from stormsail.platform.lease import live_owner
 from stormsail.platform.runs import RunPlace, begin_incarnation, find_run, no_such_run
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.store import StoreAddress
-from stormsail.supervisor import places, telling
+from stormsail.supervisor import nodes, places, telling
 from stormsail.supervisor.record import Record, fold
 from stormsail.supervisor.run import RunSpec
 from stormsail.workers.quiet import mute_error_feed
@@ -67,8 +69,14 @@ def actor_name(place: RunPlace) -> str:
     return f"run:{place.name}"
 
 
-def connect(config: RunConfig, home: Home, notify: places.Notify) -> str | None:
+def connect(config: RunConfig, home: Home, notify: places.Notify, *, remembered: str | None = None) -> str | None:
     """Connect this process to the run's Ray: the configured one, `RAY_ADDRESS`, or the local host's own.
+
+    Args:
+        config: The run.
+        home: This machine's folder.
+        notify: Gets a line when a wait gets long.
+        remembered: The address that the run was started at, should nothing else say.
 
     Returns:
         The address of a cluster that is not our own, or None.
@@ -78,7 +86,7 @@ def connect(config: RunConfig, home: Home, notify: places.Notify) -> str | None:
     from stormsail.supervisor.host.client import connect_ray, ensure_host
 
     mute_error_feed()
-    address = config.cluster.address or os.environ.get("RAY_ADDRESS")
+    address = config.cluster.address or os.environ.get("RAY_ADDRESS") or remembered
     if ray.is_initialized():
         return address
     if address is None:
@@ -154,6 +162,7 @@ def launch(
         RunExistsError: The name has a live owner, or its run is finished.
         NoSuchRunError, CheckpointError: `must_resume`, and there is nothing to go on with.
         ConfigError: The stored configuration cannot be changed like this.
+        ClusterError: The cluster cannot be joined, or one of its nodes lacks the package.
         StorageError: The store is not there, or not fit for the purpose.
     """
     root = places.root_address(config.storage, home, notify)
@@ -161,6 +170,9 @@ def launch(
     _check_resumable(store, root, config.name, options)
     probe_store(store)
     ray_address = connect(config, home, notify)
+    if ray_address is not None:
+        # Also here, and not only by the supervisor, because it may itself land on a node without the package.
+        nodes.check_package(version("stormsail"))
     place, stored = _resolve(root, config, options)
     changes = _allowed_changes(stored, config) if stored is not None else ()
     places.remember(home, config.name, config.storage, ray_address)
@@ -191,6 +203,7 @@ def _resolve(root: StoreAddress, config: RunConfig, options: LaunchOptions) -> t
     if place is None:
         return _begin(root, config.name), None
     _refuse_live_owner(place)
+    _refuse_owner_elsewhere(place)
     if options.fresh:
         return _begin(root, config.name), None
     record = fold(Journal.read(place.store()))
@@ -249,6 +262,18 @@ def _refuse_live_owner(place: RunPlace) -> None:
         todo=f"follow it with `stormsail attach {place.name}`, end it with `stormsail stop {place.name}`, "
         "or choose another name with `--set name=...`",
     )
+
+
+def _refuse_owner_elsewhere(place: RunPlace) -> None:
+    """The same store can serve several clusters: the lease tells of an owner that this one does not know."""
+    held = live_owner(place.store(), now=time.time())
+    if held is not None:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(held.started_s))
+        raise RunExistsError(
+            f"run {place.name!r} is owned by {held.owner.host}, pid {held.owner.pid}, since {since}",
+            where=place.address.url,
+            todo=f"follow it there with `stormsail attach {place.name}`, or choose another name with `--set name=...`",
+        )
 
 
 def _wait_until_gone(place: RunPlace) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stormsail.platform.errors import StormsailError
+from stormsail.platform.errors import StorageUnavailableError, StormsailError
 from stormsail.platform.journal import Journal
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import CheckpointRef, StepRow
@@ -72,6 +72,8 @@ class Ledger:
         self.over = threading.Event()
         self.error: StormsailError | None = None
         self.stop_reason = ""
+        self.loading: CheckpointRef | None = None
+        self.last_unhealthy = -1
         self._deadline_s = deadline_s
         self._journal = Journal.open(store, folder / "journal.jsonl", writer=writer, deadline_s=deadline_s)
         self._events: list[Event] = list(self._journal.history)
@@ -79,7 +81,8 @@ class Ledger:
         self._phase = START
         self._series = SeriesWriter(store)
         self._rows: deque[tuple[int, StepRow]] = deque(maxlen=_RECENT_ROWS)
-        self._row_number = 0
+        # A follower's cursor outlives a supervisor: each one numbers its rows beyond all of the ones before.
+        self._row_number = len(self._events) << 32
         self._newest_row: dict[int, int] = {}
         self._losses: dict[int, float] = {}
         self._line: dict[int, StepRow] = {}
@@ -124,12 +127,16 @@ class Ledger:
                 step=step,
                 attempt=int(data["attempt"]) if kind == "attempt.started" else self._record.attempt,
                 data=data,
-                durable=durable,
-                deadline_s=self._deadline_s,
             )
+            # Known as soon as it is in the file: what is journalled counts, whether the store has it yet or not.
             self._record = apply(self._record, event)
             self._events.append(event)
-            return event
+        if durable and self._journal.flush(self._deadline_s):
+            raise StorageUnavailableError(
+                f"the store did not take {kind!r} within {self._deadline_s:.0f} s",
+                todo="the event is kept on this machine and sent when the run goes on",
+            )
+        return event
 
     def set_ladder(self, state: LadderState) -> None:
         """Take over the ladder's counters between two decisions; they need no journal entry."""
@@ -147,6 +154,8 @@ class Ledger:
             self._series.add([asdict(row)])
             self._remember_loss(row.step, row.loss)
             self._line[row.step] = row
+            if row.outcome == "dropped" or row.flagged:
+                self.last_unhealthy = row.step
             self._line.pop(row.step - _RECENT_ROWS, None)
             return True
 
@@ -154,6 +163,7 @@ class Ledger:
         """A new generation goes on from here: what older ones saw beyond may not come again, and is put aside."""
         with self.lock:
             self._losses = {known: loss for known, loss in self._losses.items() if known < step}
+            self.last_unhealthy = min(self.last_unhealthy, step - 1)
             # Two forks in a row, because a checkpoint was damaged, must not lose what the first put aside.
             passed = self._before_fork | self._line
             self._before_fork = {known: row for known, row in passed.items() if known >= step}

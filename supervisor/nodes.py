@@ -73,6 +73,29 @@ def _spell(short: dict[str, str]) -> str:
     return ", ".join(f"{key} {text}" for key, text in short.items())
 
 
+def check_package(version: str) -> None:
+    """Check on every node that the package is installed, before anything is started there.
+
+    Args:
+        version: The version that every node must have.
+
+    Raises:
+        ClusterError: A node lacks the package, has another version, or does not answer.
+    """
+    import ray
+
+    tasks = _on_every_node(_question())
+    done, late = ray.wait(list(tasks), num_returns=len(tasks), timeout=_NODE_CHECK_TIMEOUT_S)
+    for task in done:
+        _check_answer(ray, task, tasks[task], version)
+    if late:
+        raise ClusterError(
+            f"no answer within {_NODE_CHECK_TIMEOUT_S:.0f} s when asked which version is installed",
+            where=", ".join(tasks[task] for task in late),
+            todo="look at the node, or take it out of the cluster",
+        )
+
+
 def prepare_nodes(*, version: str, deadline_s: float, tell: Callable[..., object]) -> None:
     """Check on every node that the package is installed, and build the extensions there.
 
@@ -85,14 +108,8 @@ def prepare_nodes(*, version: str, deadline_s: float, tell: Callable[..., object
         ClusterError: A node lacks the package or has another version, or a build failed.
     """
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    tasks: dict[Any, str] = {}
-    remote = ray.remote(num_cpus=0, max_retries=0)(_preparation())
-    for node in ray.nodes():
-        if node["Alive"]:
-            pinned = remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-            tasks[pinned.remote(deadline_s)] = str(node["NodeManagerAddress"])
+    tasks = _on_every_node(_preparation(), deadline_s)
     deadline = time.monotonic() + deadline_s + _NODE_CHECK_TIMEOUT_S
     waiting, told = list(tasks), False
     while waiting:
@@ -110,6 +127,20 @@ def prepare_nodes(*, version: str, deadline_s: float, tell: Callable[..., object
             )
     if told:
         tell("extensions.ready")
+
+
+def _on_every_node(function: Callable[..., str], *args: object) -> dict[Any, str]:
+    """Start a function on each node; its tasks, each with its node's address."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    tasks: dict[Any, str] = {}
+    remote = ray.remote(num_cpus=0, max_retries=0)(function)
+    for node in ray.nodes():
+        if node["Alive"]:
+            pinned = remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            tasks[pinned.remote(*args)] = str(node["NodeManagerAddress"])
+    return tasks
 
 
 def _check_answer(ray: Any, task: Any, address: str, version: str) -> None:
@@ -135,12 +166,25 @@ def _not_installed(address: str, what: str) -> ClusterError:
     )
 
 
-def _preparation() -> Callable[[float], str]:
-    """What runs on each node: build what is missing there and say which version is installed.
+# Both functions below give a function to run on a node. One inside another travels by value; by name, a node that
+# lacks the package could not even load it, and would answer with a traceback of Ray's instead of a missing module.
 
-    A function inside a function travels to the node by value. By name, a node that lacks the package could not
-    even load it, and would answer with a traceback of Ray's instead of a missing module.
-    """
+
+def _question() -> Callable[[], str]:
+    """Say which version is installed."""
+
+    def version_here() -> str:
+        from importlib.metadata import version
+
+        import stormsail  # noqa: F401 - its metadata may be there without it
+
+        return version("stormsail")
+
+    return version_here
+
+
+def _preparation() -> Callable[[float], str]:
+    """Build what is missing and say which version is installed."""
 
     def prepare_here(deadline_s: float) -> str:
         from importlib.metadata import version

@@ -97,6 +97,10 @@ def _data(event: Event) -> dict[str, Any]:
     return event.data
 
 
+def _claim(event: Event) -> str:
+    return str(_data(event).get("claim", ""))
+
+
 def _started(record: Record, event: Event) -> Record:
     return replace(
         record,
@@ -104,8 +108,8 @@ def _started(record: Record, event: Event) -> Record:
         stop_step=_data(event).get("stop_step"),
         outcome="",
         exit_code=0,
-        claim=str(_data(event).get("claim", "")),
-        stop_requested="",
+        claim=_claim(event),
+        stop_requested=record.stop_requested if _claim(event) == record.claim else "",
     )
 
 

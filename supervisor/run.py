@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import FencedError, StorageError, StormsailError
+from stormsail.platform.errors import FencedError, InternalError, StorageError, StorageUnavailableError, StormsailError
 from stormsail.platform.home import Home
 from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.messages import Directive, FaultKind
@@ -122,6 +123,7 @@ class RunSupervisor:
             on_commit=self._keeper.committed,
             on_missed=self._keeper.missed,
             parent_of=lambda generation: parent_of(self.ledger.record, generation),
+            on_broken=self.broke,
         )
         self._decider = Decider(
             self.config,
@@ -162,11 +164,13 @@ class RunSupervisor:
         record = self.ledger.record
         if record.claim != self.spec.owner_id:
             return False
-        self.ledger.stop_reason = record.stop_requested
+        if record.stop_requested and not record.outcome:
+            self.ledger.stop_reason = record.stop_requested
+            self.ledger.move(RunEvent.STOP_ASKED)
         return bool(record.outcome)
 
     def _begin(self) -> None:
-        threading.Thread(target=self._tick, name="stormsail-tick", daemon=True).start()
+        threading.Thread(target=self._tick_on, name="stormsail-tick", daemon=True).start()
         kind = "run.started" if self.ledger.is_new else "run.continued"
         self.ledger.note(
             kind,
@@ -177,6 +181,7 @@ class RunSupervisor:
             claim=self.spec.owner_id,
             durable=True,
         )
+        self._keeper.adopt()
         self._keeper.sweep(time.time())
         settings = mirror.settings_for(self.config, self.spec.store, Home.here())
         if settings is not None:
@@ -198,8 +203,8 @@ class RunSupervisor:
         return bool(self.ledger.stop_reason) or self.ledger.error is not None
 
     def _check_fence(self) -> None:
-        """What a thread has found out holds for all: from here on another supervisor writes this run's journal."""
-        if isinstance(self.ledger.error, FencedError):
+        """What a thread has found out holds for all: another supervisor writes this run's journal, or a thread broke."""
+        if self.ledger.error is not None:
             raise self.ledger.error
 
     def _go_on(self, event: RunEvent) -> bool:
@@ -218,6 +223,7 @@ class RunSupervisor:
         self.hearing.begin(attempt)
         self._membership.expect(attempt=attempt, generation=directive.generation, workers=self.config.cluster.workers)
         result = self._hands.run_attempt(self.config, attempt)
+        self.hearing.end()
         self._check_fence()
         self._committer.settle(SETTLE_S)
         if self.ledger.record.outcome:
@@ -259,21 +265,33 @@ class RunSupervisor:
         if self.hearing.loop_end["outcome"] == "stopped":
             self._stopped(step)
             return
-        applied = int(self.hearing.loop_end["applied"])
-        self.ledger.note("run.finished", step=step, applied=applied, digest=self._digest_at(step), exit_code=0)
+        applied, digest = int(self.hearing.loop_end["applied"]), self._digest_at(step)
+        if digest is None:
+            self.ledger.note("run.unsaved", step=step, applied=applied)
+            raise StorageUnavailableError(
+                f"all steps are done, but the state of step {step} could not be saved",
+                where=self.spec.store.url,
+                todo="the same command goes on from the newest checkpoint and saves it",
+            )
+        self.ledger.note("run.finished", step=step, applied=applied, digest=digest, exit_code=0)
         self.ledger.move(RunEvent.FINISHED)
 
     def _stopped(self, step: int) -> None:
+        saved = self.ledger.candidates()
         self.ledger.note(
             "run.stopped",
             step=step,
+            saved_step=saved[-1].ref.step if saved else 0,
             reason=self.ledger.stop_reason,
             digest=self._digest_at(step),
             exit_code=5,
             durable=True,
         )
-        if not self.ledger.phase.terminal:
-            self.ledger.move(RunEvent.ENDED)
+        with self.ledger.lock:
+            if not self.ledger.phase.terminal:  # asking twice changes nothing, and the request may not be noted yet
+                self.ledger.move(RunEvent.STOP_ASKED)
+            if not self.ledger.phase.terminal:
+                self.ledger.move(RunEvent.ENDED)
 
     def _digest_at(self, step: int) -> str | None:
         """The digest of the newest checkpoint, if it is the one of this step."""
@@ -317,14 +335,27 @@ class RunSupervisor:
 
     def request_stop(self, reason: str) -> None:
         """Stop at the next step, on all ranks alike, saving state."""
+        if not self.ledger.phase.terminal:
+            self.ledger.stop_reason = reason  # at once: the lock may be held by a decision that waits for the store
         with self.ledger.lock:
             if self.ledger.phase.terminal:
                 return
-            self.ledger.stop_reason = reason
             self.ledger.note("stop.requested", reason=reason)
             self.ledger.move(RunEvent.STOP_ASKED)
 
     # --------------------------------------------------------------- what needs a clock
+
+    def _tick_on(self) -> None:
+        try:
+            self._tick()
+        except Exception as error:  # noqa: BLE001 - the thread's entry: without it nobody would see ranks that hang
+            self.broke(error)
+
+    def broke(self, error: Exception) -> None:
+        """A thread of the supervisor ended by a bug: the run must not go on without it."""
+        traceback.print_exception(error)
+        self.ledger.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
+        self.hearing.abort = self.hearing.abort or str(self.ledger.error)
 
     def _tick(self) -> None:
         """Renew the lease, send what waits, and look for ranks that are stuck."""
@@ -345,6 +376,4 @@ class RunSupervisor:
                 return
             except StorageError:
                 continue  # the store is away: nothing is lost, and the next tick is soon
-            stuck = self.hearing.find_stuck()
-            if stuck is not None and not self.hearing.abort:
-                self.hearing.abort = stuck.reason
+            self.hearing.find_stuck()

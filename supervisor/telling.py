@@ -102,7 +102,8 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "tracking.back": lambda _e, _d: "MLflow is back",
     "tracking.incomplete": lambda _e, _d: "MLflow did not get everything; the next start of this run sends the rest",
     "run.finished": lambda e, d: f"finished at step {e.step}, digest {d['digest']}",
-    "run.stopped": lambda e, d: f"stopped at step {e.step}: {d['reason']}",
+    "run.stopped": lambda e, d: f"stopped at step {e.step}, saved is step {d.get('saved_step', e.step)}: {d['reason']}",
+    "run.unsaved": lambda e, _d: f"all steps are done, but the state of step {e.step} could not be saved",
     "run.exhausted": lambda _e, d: f"needs a person: {d['reason']}",
     "run.failed": lambda _e, d: f"failed: {d['error']}",
 }

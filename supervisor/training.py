@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.console import emit, styled
 from stormsail.platform.errors import (
-    InternalError,
+    ClusterError,
     LadderExhaustedError,
     StoppedError,
     StormsailError,
@@ -59,10 +59,13 @@ def follow_to_end(actor: Any, place: RunPlace, screen: Screen, *, name: str) -> 
         emit(f"the run goes on without this terminal: `stormsail attach {name}`, `stormsail stop {name}`")
         raise
     except ConnectionError as lost:
-        raise InternalError(
-            f"the supervisor has not answered for a while: {lost}",
-            todo=f"look again with `stormsail attach {name}`; go on with the same `stormsail train` command",
-        ) from lost
+        if not outcome_of(place).outcome:
+            raise ClusterError(
+                f"the supervisor has not answered for a while: {str(lost).splitlines()[0]}",
+                todo=f"look again with `stormsail attach {name}`; go on with the same `stormsail train` command",
+            ) from lost
+        raise_outcome(place, None)
+        return
     actor.retire.remote()
     raise_outcome(place, error)
 

@@ -18,8 +18,9 @@ from torch import nn
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import micro_steps
-from stormsail.platform.errors import CheckpointError
+from stormsail.platform.errors import StateMismatchError
 from stormsail.workers import deepspeed_private, factories
+from stormsail.workers.seeding import seed_all
 
 MASTER = "master"
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -57,7 +58,7 @@ class ZeroEngine:
         import deepspeed
 
         deepspeed_private.reset_counters()
-        torch.manual_seed(config.seed)  # every rank builds the same initial weights
+        seed_all(config.seed)  # every rank builds the same initial weights, whatever the factory draws from
         module = factories.build_model(config.model)
         optimizer = factories.build_optimizer(config.optimizer, list(module.named_parameters()))
         self._engine: Any = deepspeed.initialize(
@@ -183,14 +184,14 @@ class ZeroEngine:
             scalars: As `optimizer_scalars` returned them.
 
         Raises:
-            CheckpointError: The shards are not those of this engine; nothing was changed.
+            StateMismatchError: The shards are not those of this engine; nothing was changed.
         """
         from deepspeed.utils import safe_set_local_fp32_param, safe_set_local_optimizer_state
 
         given = {(shard.spec.name, shard.spec.component): shard for shard in shards}
         wanted = {(spec.name, spec.component): spec for spec in self.state_specs()}
         if {key: shard.spec for key, shard in given.items()} != wanted:
-            raise CheckpointError(
+            raise StateMismatchError(
                 f"the state does not fit this model: {sorted(set(given) ^ set(wanted))[:4] or 'other shapes'}",
                 todo="resume with the configuration that the checkpoint was made with",
             )

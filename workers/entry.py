@@ -228,12 +228,16 @@ class _Worker:
     def _call(self, method: str, *args: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:
         """Call the supervisor and wait; its own errors come back as what they are."""
         import ray
-        from ray.exceptions import RayTaskError
+        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
         try:
             return ray.get(getattr(self.actor, method).remote(*args), timeout=timeout_s)
         except RayTaskError as error:
             raise error.cause from error
+        except (GetTimeoutError, RayActorError) as error:
+            raise WorkerFaultError(
+                f"the supervisor did not answer {method!r} within {timeout_s:.0f} s", where=f"worker {self.worker_rank}"
+            ) from error
 
     def _announce(self, index: int, kind: str, step: int) -> None:
         self.beat.flush()  # what this rank has done counts, though it may be dead a moment later

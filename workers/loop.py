@@ -7,11 +7,7 @@ function of what all of them hold, or decided once by rank 0 and broadcast.
 from __future__ import annotations
 
 import dataclasses
-import random
 import time
-
-import numpy as np
-import torch
 
 from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import Directive, FaultKind, Incident, Phase, StepRow
@@ -23,6 +19,7 @@ from stormsail.workers.heartbeat import HeartbeatThread, now_s
 from stormsail.workers.inject import Injector
 from stormsail.workers.measure import measure
 from stormsail.workers.schedule import lr_factor, scheduled_lr
+from stormsail.workers.seeding import seed_all
 from stormsail.workers.session import Session, Supervisor
 from stormsail.workers.snapshot import SnapshotWriter
 
@@ -130,11 +127,7 @@ class StepLoop:
 
     def _seed(self, step: int) -> None:
         """Randomness of a step (dropout) is a function of (seed, step, rank), so that no state needs to be stored."""
-        mixed = np.random.SeedSequence((self.config.seed, step, self.world.rank)).generate_state(2, np.uint64)
-        torch.manual_seed(int(mixed[0]))
-        # The user's own code may draw from these.
-        np.random.seed(int(mixed[1]) % 2**32)  # noqa: NPY002
-        random.seed(int(mixed[1]))
+        seed_all(self.config.seed, step, self.world.rank)
 
     # ------------------------------------------------------------------ verdict
 

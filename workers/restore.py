@@ -45,10 +45,11 @@ def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patie
         patience_s: How long a store that is away is waited for; a checkpoint is none the worse for it.
 
     Returns:
-        What was restored, or what is wrong with the checkpoint ("" if only another rank knows). When any rank fails,
-        no rank has changed its state.
+        What was restored, or what is wrong with the checkpoint, in the words of the first rank that found it. When
+        any rank fails, no rank has changed its state.
 
     Raises:
+        StateMismatchError: The checkpoint is whole, but of another model, optimizer or version.
         StorageError: The store stayed away.
         WorkerFaultError: It stayed away from another rank.
     """
@@ -63,7 +64,7 @@ def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patie
     if not vitals.all_agree(away is None, device=engine.device):
         raise away or WorkerFaultError("another rank could not reach the store while loading", where=store.url)
     if not vitals.all_agree(found is not None, device=engine.device) or found is None:
-        return problem
+        return next(text for text in vitals.gather_objects(problem) if text)
     restored, shards = found
     engine.write_state(shards, _scalars(restored.meta))
     return restored

@@ -145,7 +145,7 @@ class Session:
         )
 
     def _load(self, directive: Directive) -> str | None:
-        """Load the directive's state. Returns None, or what went wrong ("" if on another rank)."""
+        """Load the directive's state. Returns None, or what is wrong with it."""
         if directive.restore is None:
             self.position = Position()
             self.detector = DetectorState()

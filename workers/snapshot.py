@@ -19,7 +19,7 @@ from stormsail.platform.checkpoint.digest import word_sum
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.checkpoint.writer import write_part
-from stormsail.platform.errors import StormsailError
+from stormsail.platform.errors import InternalError, StormsailError
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.workers.engine import ZeroEngine
 
@@ -75,6 +75,7 @@ class SnapshotWriter:
         self._oldest_generation = 0
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
         self._pending = 0
+        self._broken: Exception | None = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="stormsail-snapshot", daemon=True)
         self._thread.start()
@@ -86,6 +87,10 @@ class SnapshotWriter:
             False if earlier saves have not finished and this one was left out.
         """
         with self._changed:
+            if self._broken is not None:
+                raise InternalError(
+                    f"saving has broken: {type(self._broken).__name__}: {self._broken}"
+                ) from self._broken
             if self._pending >= self._depth:
                 self._missed(generation, step, f"{self._pending} earlier saves are still being written")
                 return False
@@ -114,6 +119,8 @@ class SnapshotWriter:
                 self._write(job)
             except StormsailError as error:
                 self._missed(job.generation, job.step, str(error).replace("\n", "; "))
+            except Exception as error:  # noqa: BLE001 - the thread's entry: raised where training meets it next
+                self._broken = error
             finally:
                 with self._changed:
                     self._pending -= 1

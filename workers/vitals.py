@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
+
+from stormsail.platform.errors import InternalError
 
 T = TypeVar("T")
 
@@ -159,8 +161,15 @@ def share_object(value: T | None, *, device: torch.device) -> T:
     dist.broadcast_object_list(box, src=0, device=device)
     received = box[0]
     if received is None:
-        raise RuntimeError("rank 0 broadcast nothing")
+        raise InternalError("rank 0 broadcast nothing")
     return received
+
+
+def gather_objects(mine: T) -> list[T]:
+    """Every rank's object, by rank, on all ranks (collective); only for the rare path."""
+    boxes: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(boxes, mine)
+    return boxes
 
 
 def all_agree(ok: bool, *, device: torch.device) -> bool:  # noqa: FBT001 - the question is the argument

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore  # where torch.distributed has them from
 
+from stormsail.platform.errors import WorkerFaultError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import World
 from stormsail.workers import deepspeed_private
@@ -30,7 +31,12 @@ def form(world: World, *, local_rank: int, device: torch.device, timeout_s: floa
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.world_size), LOCAL_RANK=str(local_rank))
     load_extensions(extension_folder(Home.here()))
     limit = timedelta(seconds=timeout_s)
-    meeting = TCPStore(world.store_host, world.store_port, is_master=False, timeout=limit, wait_for_workers=False)
+    try:
+        meeting = TCPStore(world.store_host, world.store_port, is_master=False, timeout=limit, wait_for_workers=False)
+    except RuntimeError as error:
+        raise WorkerFaultError(
+            f"the world's meeting point cannot be reached: {error}", where=f"{world.store_host}:{world.store_port}"
+        ) from error
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
         backend,

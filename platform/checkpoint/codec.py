@@ -8,7 +8,8 @@ level of any compressor shrinks. So each plane gets the cheapest method that a s
     the planes, back to back
 
 little-endian throughout. Codec 1 keeps the words as they are. Codec 2 keeps their exact difference (`delta.py`) to the
-same elements of an older state; flag 1 is set and `parent` is the state digest of those elements, zeros otherwise.
+same elements of an older state; bit 0 of the flags is set, bits 1 to 5 count the zero bits that the difference leaves
+out, and `parent` is the state digest of those elements. Flags and parent are zero otherwise.
 """
 
 from __future__ import annotations
@@ -67,12 +68,14 @@ class FrameHeader:
     Attributes:
         codec: How to get from the planes' words to the state.
         parent: Digest (16 bytes) of the words that this is a difference to, or None.
+        shift: Trailing zero bits that the difference leaves out.
         words: How many 32-bit words, 1 to 2^20.
         planes: (method, stored length in bytes) of each plane, top byte first.
     """
 
     codec: Codec
     parent: bytes | None
+    shift: int
     words: int
     planes: tuple[tuple[Method, int], ...]
 
@@ -81,12 +84,14 @@ _HEAD = struct.Struct("<4sBBBBI16s")
 _PLANE = struct.Struct("<BI")
 _PAYLOAD = _HEAD.size + PLANES * _PLANE.size
 _HAS_PARENT = 1
+_MAX_SHIFT = 31
 
 # A plane with more order-0 entropy than this is noise; coding it costs time and gains under 3 %.
 _NOISE_BITS = 7.8
 _SAMPLE_PIECES = 8
-_SAMPLE_PIECE_BYTES = 4096
-_SAMPLE_BYTES = _SAMPLE_PIECES * _SAMPLE_PIECE_BYTES
+_SAMPLE_MIN_BYTES = 4096  # of fewer random bytes the entropy would come out too low
+_SAMPLE_MAX_BYTES = 32768
+_SAMPLE_SHARE = 16
 
 _LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, write_checksum=0)
 # A table of 2^7 entries finds next to no match, which leaves Huffman-coded literals in a standard frame, at memory
@@ -119,16 +124,16 @@ def encode_pieces(words: Words, *, base: Base | None = None) -> list[bytes | mem
     if not 1 <= words.size <= CHUNK_ELEMENTS:
         raise InternalError(f"a frame takes 1 to {CHUNK_ELEMENTS} words, not {words.size}")
     if base is None:
-        return _pieces(words, Codec.PLAIN, bytes(PARENT_BYTES))
+        return _pieces(words, Codec.PLAIN, 0, bytes(PARENT_BYTES))
     if len(base.digest) != PARENT_BYTES:
         raise InternalError(f"a parent is a digest of {PARENT_BYTES} bytes, not {len(base.digest)}")
-    return _pieces(int_sub(words, base.words), Codec.INT_SUB, base.digest)
+    difference, shift = int_sub(words, base.words)
+    return _pieces(difference, Codec.INT_SUB, _HAS_PARENT | shift << 1, base.digest)
 
 
-def _pieces(words: Words, codec: Codec, parent: bytes) -> list[bytes | memoryview]:
+def _pieces(words: Words, codec: Codec, flags: int, parent: bytes) -> list[bytes | memoryview]:
     planes = np.ascontiguousarray(words.view(np.uint8).reshape(-1, PLANES).T)[::-1]
     stored = [_store_plane(plane) for plane in planes]
-    flags = 0 if codec is Codec.PLAIN else _HAS_PARENT
     head = _HEAD.pack(MAGIC, VERSION, codec, flags, PLANES, words.size, parent)
     table = b"".join(_PLANE.pack(method, len(body)) for method, body in stored)
     return [head, table, *(body for _, body in stored)]
@@ -156,7 +161,7 @@ def decode(frame: bytes | memoryview, *, base: Base | None = None) -> Words:
         raise CheckpointError(f"the frame builds on the state {header.parent.hex()}, not on {base.digest.hex()}")
     if base.words.size != words.size:
         raise CheckpointError(f"the frame's {words.size} words build on {base.words.size}")
-    return int_add(words, base.words)
+    return int_add(words, base.words, header.shift)
 
 
 def unpack(frame: bytes | memoryview) -> tuple[FrameHeader, Words]:
@@ -194,12 +199,18 @@ def read_header(frame: bytes | memoryview) -> FrameHeader:
             f"frame version {version}, codec {codec}, {planes} planes is not known here",
             todo="use the Stormsail version that wrote it, or a newer one",
         )
-    if not 1 <= words <= CHUNK_ELEMENTS or flags != (codec == Codec.INT_SUB) or (not flags and any(parent)):
+    if not 1 <= words <= CHUNK_ELEMENTS or not _fits(codec, flags, parent):
         raise CheckpointError("the frame's header contradicts itself")
     table = tuple(_read_plane_entry(frame, number, words) for number in range(PLANES))
     if _PAYLOAD + sum(length for _, length in table) != len(frame):
         raise CheckpointError(f"the frame's planes do not add up to its {len(frame)} bytes")
-    return FrameHeader(Codec(codec), parent if flags else None, words, table)
+    return FrameHeader(Codec(codec), parent if flags else None, flags >> 1, words, table)
+
+
+def _fits(codec: int, flags: int, parent: bytes) -> bool:
+    if codec == Codec.PLAIN:
+        return flags == 0 and not any(parent)
+    return bool(flags & _HAS_PARENT) and flags >> 1 <= _MAX_SHIFT
 
 
 def _read_plane_entry(frame: bytes | memoryview, number: int, words: int) -> tuple[Method, int]:
@@ -223,10 +234,12 @@ def _store_plane(plane: NDArray[np.uint8]) -> tuple[Method, bytes | memoryview]:
 
 def _sample(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Evenly spaced pieces: a chunk can begin in one layer and end in another kind of weight."""
-    if plane.size <= _SAMPLE_BYTES:
+    size = min(max(plane.size // _SAMPLE_SHARE, _SAMPLE_MIN_BYTES), _SAMPLE_MAX_BYTES)
+    if plane.size <= size:
         return plane
-    starts = np.linspace(0, plane.size - _SAMPLE_PIECE_BYTES, _SAMPLE_PIECES).astype(np.int64)
-    return np.concatenate([plane[start : start + _SAMPLE_PIECE_BYTES] for start in starts])
+    piece = size // _SAMPLE_PIECES
+    starts = np.linspace(0, plane.size - piece, _SAMPLE_PIECES).astype(np.int64)
+    return np.concatenate([plane[start : start + piece] for start in starts])
 
 
 def _choose(sample: NDArray[np.uint8]) -> Method:

@@ -28,7 +28,7 @@ from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest
 from stormsail.platform.checkpoint.opening import load_links, open_request
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
 from stormsail.platform.checkpoint.verify import first_sound, verify
-from stormsail.platform.errors import CheckpointError
+from stormsail.platform.errors import CheckpointError, StateMismatchError
 from stormsail.platform.storage.store import ObjectStore
 
 __all__ = [
@@ -107,11 +107,11 @@ def _index(manifest: Manifest) -> dict[tuple[int, str], list[int]]:
 def _check_wanted(manifest: Manifest, spec: ShardSpec, tensor: int, shape: tuple[int, ...]) -> None:
     where = f"checkpoint of step {manifest.step}, generation {manifest.generation}"
     if tensor < 0 or spec.component not in manifest.tensors[tensor].components:
-        raise CheckpointError(
+        raise StateMismatchError(
             f"it has no {spec.label}", where=where, todo="the model or the optimizer is not the one that was saved"
         )
     if shape != spec.shape:
-        raise CheckpointError(
+        raise StateMismatchError(
             f"{spec.name} has the shape {list(shape)} there, and {list(spec.shape)} here",
             where=where,
             todo="the model is not the one that was saved",

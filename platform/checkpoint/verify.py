@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from stormsail.platform.checkpoint.commits import Problem, load_manifest
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.fetch import Request, plan_requests
-from stormsail.platform.checkpoint.keys import commit_key, manifest_key, part_key
+from stormsail.platform.checkpoint.keys import commit_key, manifest_key, pack_rank, part_key
 from stormsail.platform.checkpoint.links import Links
 from stormsail.platform.checkpoint.manifest import Commit, FrameEntry, Manifest, RankPart
 from stormsail.platform.checkpoint.opening import load_links, open_request
@@ -100,22 +100,30 @@ def _read_request(
 
 
 def _part_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
-    total = Digest()
-    whole = True
+    written = _digest_by_rank(manifest)
     for rank in range(manifest.meta.world_size):
         key = part_key(manifest.ref, rank)
         try:
             part = unseal(store.get(key), RankPart, key)
         except ObjectMissingError:
             yield Problem(key, "missing", "the record of what this rank wrote is gone")
-            whole = False
         except CheckpointError as error:
             yield _problem(error, key)
-            whole = False
         else:
-            total += Digest.from_hex(part.digest)
-    if whole and total != manifest.root_digest:
-        yield Problem(part_key(manifest.ref, 0), "damaged", f"the parts add up to {total}, the root is {manifest.root}")
+            if (part.ref, part.rank, part.digest) != (manifest.ref, rank, written[rank].hex):
+                told = f"step {part.step}, generation {part.generation}, rank {part.rank}, state digest {part.digest}"
+                yield Problem(key, "damaged", f"it is the part of {told}, not this one's ({written[rank]})")
+
+
+def _digest_by_rank(manifest: Manifest) -> dict[int, Digest]:
+    """What each rank wrote, by the packs that its frames lie in; a rank without elements has the zero digest."""
+    ranks = [pack_rank(pack.key) for pack in manifest.packs]
+    sums = dict.fromkeys(range(manifest.meta.world_size), Digest())
+    for frame in manifest.frames:
+        rank = ranks[frame.pack]
+        if rank is not None:  # the completeness check has refused packs that are nobody's
+            sums[rank] += Digest.from_hex(frame.digest)
+    return sums
 
 
 def _pack_problems(store: ObjectStore, manifest: Manifest, places: Iterable[int]) -> Iterator[Problem]:

@@ -30,6 +30,10 @@ Seconds = Annotated[float, Field(gt=0.0)]
 Args = dict[str, Any]
 
 
+# A decision waits for saves that are being published, then for the store.
+DECISION_MARGIN_S = 60.0
+
+
 class Section(BaseModel):
     """Base of every section: frozen, unknown keys refused, no NaN, no bool where a number belongs."""
 
@@ -96,7 +100,9 @@ class ClusterSection(Section):
     accelerator: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto takes GPUs where the cluster has them")
     address: str | None = Field(None, description="Ray address; null: RAY_ADDRESS, or else a local cluster of our own")
     wait_s: Seconds = Field(600.0, description="how long to wait for free resources")
-    collective_timeout_s: Seconds = Field(120.0, description="limit of one collective operation")
+    collective_timeout_s: Seconds = Field(
+        900.0, description="limit of one collective; longer than a decision may take, which all ranks wait for"
+    )
     start_timeout_s: Seconds = Field(300.0, description="limit for a worker group to start and form its world")
     step_timeout_s: Seconds = Field(300.0, description="limit for one step before the attempt is ended")
     shared_path: str | None = Field(None, description="folder that all nodes share; needed by Ray on several nodes")
@@ -305,11 +311,18 @@ class RunConfig(Section):
         """What cannot all be meant, one line each, beginning with the key to change."""
         steps = self.train.steps
         if self.schedule.warmup_steps >= steps:
-            yield f"schedule.warmup_steps ({self.schedule.warmup_steps}) must be below train.steps ({steps})"
+            said = "" if "warmup_steps" in self.schedule.model_fields_set else ", the default,"
+            yield f"schedule.warmup_steps ({self.schedule.warmup_steps}){said} must be below train.steps ({steps})"
         if self.detect.persist_of[0] > self.detect.persist_of[1]:
             yield f"detect.persist_of: {self.detect.persist_of[0]} of {self.detect.persist_of[1]} can never happen"
         if self.drill.twin_step is not None and self.drill.twin_step > steps:
             yield f"drill.twin_step ({self.drill.twin_step}) must be at most train.steps ({steps})"
+        decision_s = self.journal.deadline_s + DECISION_MARGIN_S
+        if self.cluster.collective_timeout_s < decision_s:
+            yield (
+                f"cluster.collective_timeout_s ({self.cluster.collective_timeout_s:g}) must be at least {decision_s:g}: "
+                f"journal.deadline_s and {DECISION_MARGIN_S:g} s more, while all ranks wait for a decision"
+            )
         for index, fault in enumerate(self.drill.faults):
             rank = getattr(fault, "rank", 0)
             if rank >= self.cluster.workers:

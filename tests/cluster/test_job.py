@@ -236,7 +236,7 @@ def bare(machine: Machine, cluster: Cluster, tmp_path_factory: pytest.TempPathFa
 
 
 def test_a_node_without_the_package_stops_the_job_at_once(bare: Ended) -> None:
-    assert "attempt 1" not in bare.out
+    assert "run started" not in bare.out
     assert "Traceback" not in bare.out
 
 

@@ -20,7 +20,7 @@ from stormsail.platform.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from stormsail.platform.lease import KEY, TTL_S, LeaseOwner, RunLease, read_lease
+from stormsail.platform.lease import KEY, TTL_S, LeaseOwner, RunLease, live_owner, read_lease
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.s3 import S3Store
 from stormsail.platform.storage.store import ObjectInfo, StoreAddress
@@ -296,3 +296,20 @@ TestLeases = Leases.TestCase
 def test_a_lease_is_live_for_its_whole_time(now: float, ttl: float, later: float) -> None:
     record = RunLease.acquire(MemoryStore(), ONE, now=now, ttl_s=ttl).record
     assert record.expired(now + later) == (now + later > now + ttl)
+
+
+def test_the_owner_of_a_lease_elsewhere_is_taken_for_alive_until_it_runs_out() -> None:
+    store = MemoryStore()
+    elsewhere = LeaseOwner(id="x", host="another-host", pid=1, boot_id="b")
+    RunLease.acquire(store, elsewhere, now=100.0, ttl_s=30.0)
+    held = live_owner(store, now=120.0)
+    assert held is not None
+    assert held.owner.host == "another-host"
+    assert live_owner(store, now=131.0) is None
+
+
+def test_a_lease_that_was_given_back_or_never_taken_has_no_live_owner() -> None:
+    store = MemoryStore()
+    assert live_owner(store, now=1.0) is None
+    RunLease.acquire(store, ONE, now=1.0).release()
+    assert live_owner(store, now=2.0) is None

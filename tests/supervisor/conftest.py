@@ -36,6 +36,7 @@ def played(tmp_path: Path, root: StoreAddress) -> Callable[[Play], RunPlace]:
         staff.decider.start()
         staff.ledger.move(RunEvent.RESOURCES_READY)
         staff.ledger.note("attempt.started", attempt=1, workers=2)
+        staff.hearing.begin(1)
         how(staff)
         staff.ledger.flush(LIMIT_S)
         staff.close()

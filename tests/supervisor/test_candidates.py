@@ -124,3 +124,14 @@ def test_a_choice_is_good_before_the_onset_and_older_than_what_was_tried(
         assert CandidateCheckpoint(choice.ref, good=True) in candidates
         assert choice.step <= before
         assert older_than is None or choice.step < older_than
+
+
+def test_flagged_steps_start_the_count_of_healthy_ones_anew() -> None:
+    def good_at(healthy_step: int) -> tuple[CheckpointRef, ...]:
+        return promote(
+            line(30, good=False), healthy_step=healthy_step, last_unhealthy=34, episode_open=False, good_after_steps=5
+        )
+
+    assert good_at(35) == ()
+    assert good_at(38) == ()
+    assert good_at(39) == (CheckpointRef(1, 30),)

@@ -265,9 +265,22 @@ class TestWithoutAStore:
         desk.run_to(8)
         desk.store.failures = 3
         assert desk.decide(lost_process(8)).generation == 2
+        desk.ledger.flush(LIMIT_S)
         assert desk.journal[-2:] == DECISIONS
 
     def test_an_answer_that_was_lost_does_not_fence_the_one_who_asked(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path, small_config(journal={"deadline_s": LIMIT_S}))
         desk.store.lost_answers = 1
         assert desk.decider.start().generation == 1
+
+
+class TestWhereAllIsDamaged:
+    def test_a_run_never_begins_anew_by_itself(self, desk: Desk) -> None:
+        desk.decider.start()
+        desk.run_to(30, checkpoints=(10, 20))
+        for step in (10, 20):
+            desk.ledger.note("checkpoint.corrupt", step=step, generation=1, problem="bytes")
+        directive = desk.decide(lost_process(30))
+        assert "all checkpoints are damaged: 1/10, 1/20" in directive.stop_reason
+        assert (desk.ledger.record.outcome, desk.ledger.record.exit_code) == ("failed", 3)
+        assert desk.generations == [1]

@@ -273,3 +273,25 @@ def test_a_directive_that_nobody_gave_yet_gives_nobody_a_place(tmp_path: Path) -
     staff.decider.directive = Directive(1)
     assert staff.hearing.placement(1, 0) is not None
     staff.close()
+
+
+class TestAfterTheAttempt:
+    def test_an_incident_that_comes_too_late_starts_no_second_decision(self, staff: Staff) -> None:
+        staff.steps(0, 9)
+        staff.hearing.end()
+        generation = staff.ledger.record.generation
+        assert staff.hearing.incident(spike(9)).stop_reason == "an older generation asked"
+        assert staff.ledger.record.generation == generation
+
+    def test_nobody_hangs_in_an_attempt_that_is_over(self, staff: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
+        staff.hearing.heartbeat(beat(step=3))
+        staff.hearing.end()
+        monkeypatch.setattr("time.monotonic", lambda: 1e9)
+        assert staff.hearing.find_stuck() is None
+        assert staff.hearing.abort == ""
+
+    def test_a_checkpoint_that_nobody_is_loading_is_not_blamed(self, staff: Staff) -> None:
+        staff.steps(0, 9)
+        ref = staff.checkpoint(10, good=True)
+        assert staff.hearing.restore_failed(ref, "late news").stop_reason
+        assert staff.ledger.record.corrupt == frozenset()

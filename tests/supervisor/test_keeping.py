@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.run_kit import LIMIT_S, Staff, data_of, kinds, small_config, written_part
+from tests.support.run_kit import LIMIT_S, Staff, checkpoint_meta, data_of, kinds, small_config, written_part
 
 from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import StorageUnavailableError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef, FaultKind, Incident
@@ -131,3 +132,22 @@ def test_the_sweep_removes_what_dead_saves_left_behind_and_no_checkpoint(staff: 
 def test_a_sweep_that_finds_nothing_says_nothing(staff: Staff) -> None:
     staff.keeper.sweep(4e9)
     assert "checkpoint.swept" not in journal(staff)
+
+
+def test_a_commit_that_nobody_came_to_note_is_taken_up(staff: Staff) -> None:
+    """Its supervisor died between the commit and the note."""
+    ref = CheckpointRef(1, 4)
+    commit(staff.store, [written_part(staff.store, ref, 0, seed=4)], checkpoint_meta(4), parent=None, time_s=1.0)
+    assert staff.ledger.candidates() == []
+    staff.keeper.adopt()
+    assert [candidate.ref for candidate in staff.ledger.candidates()] == [ref]
+    staff.keeper.adopt()
+    assert journal(staff).count("checkpoint.committed") == 1
+
+
+def test_what_a_repair_is_loading_is_never_deleted(staff: Staff) -> None:
+    first = staff.checkpoint(1, good=True)
+    staff.ledger.loading = first
+    for step in range(2, 260, 40):
+        staff.checkpoint(step, good=True)
+    assert first.step in steps_on_store(staff)

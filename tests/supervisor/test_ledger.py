@@ -239,3 +239,36 @@ class TestParent:
     @pytest.mark.parametrize("number", [1, 9])
     def test_the_first_and_an_unknown_one_have_no_parent(self, known: Record, number: int) -> None:
         assert parent_of(known, number) is None
+
+
+def test_a_followers_cursor_outlives_a_supervisor(store: FragileStore, ledger: Ledger, tmp_path: Path) -> None:
+    ledger.note("run.started", config="{}")
+    generation(ledger, 1)
+    for step in range(5):
+        ledger.add_row(step_row(step, generation=1))
+    cursor = ledger.look((0, 0)).cursor
+    ledger.flush(LIMIT_S)
+    second = opened(store, tmp_path / "second", writer="two")
+    generation(second, 2, 1, 5)
+    second.add_row(step_row(5, generation=2))
+    assert [row.step for row in second.look(cursor).rows] == [5]
+
+
+def test_a_durable_note_that_has_to_wait_too_long_is_known_all_the_same(store: FragileStore, ledger: Ledger) -> None:
+    store.go_down()
+    with pytest.raises(StorageUnavailableError):
+        ledger.note("run.exhausted", reason="all tried", exit_code=4, durable=True)
+    assert ledger.record.outcome == "exhausted"
+    store.come_back()
+    ledger.flush(30.0)
+    assert kinds(Journal.read(store)) == ["run.exhausted"]
+
+
+def test_looking_does_not_wait_for_the_lock(ledger: Ledger) -> None:
+    ledger.note("run.started", config="{}")
+    seen = []
+    with ledger.lock:
+        looker = threading.Thread(target=lambda: seen.append(ledger.look((0, 0))))
+        looker.start()
+        looker.join(LIMIT_S)
+    assert [event.kind for event in seen[0].events] == ["run.started"]

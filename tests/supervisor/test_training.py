@@ -48,7 +48,7 @@ def test_what_ended_the_supervisor_itself_comes_first(past: RunPlace) -> None:
 def test_a_stop_on_request_is_exit_code_5_and_says_how_to_go_on(played: Played) -> None:
     error = ended(played, "run.stopped", reason="enough", digest=None, exit_code=5)
     assert isinstance(error, StoppedError)
-    assert "stopped at step 7: enough" in str(error)
+    assert "stopped at step 7, saved is step 7: enough" in str(error)
     assert "stormsail train" in str(error)
 
 

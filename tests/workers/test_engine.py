@@ -10,7 +10,7 @@ import torch
 from tests.support.one_rank import backward, build, digest_of, random_batch, tiny_config, train
 
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
-from stormsail.platform.errors import CheckpointError
+from stormsail.platform.errors import StateMismatchError
 from stormsail.workers.engine import MASTER, ZeroEngine
 
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
@@ -124,7 +124,7 @@ def test_a_state_of_another_model_is_refused_and_changes_nothing(engine: ZeroEng
     state = engine.copy_state()
     spec = state[0].spec
     state[0] = Shard(ShardSpec("elsewhere", spec.component, spec.shape, spec.start, spec.count), state[0].values)
-    with pytest.raises(CheckpointError, match="does not fit this model"):
+    with pytest.raises(StateMismatchError, match="does not fit this model"):
         engine.write_state(state, engine.optimizer_scalars())
     assert digest_of(engine.copy_state()) == before
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pydantic import TypeAdapter, ValidationError
 
 from stormsail.platform.config.model import DetectSection, NonfiniteSection
-from stormsail.platform.errors import CheckpointError
+from stormsail.platform.errors import StateMismatchError
 from stormsail.platform.messages import FaultKind, Incident
 from stormsail.workers.detect.nonfinite import DropState
 from stormsail.workers.detect.spike import Reading, SpikeState, advance, is_incident, read
@@ -117,15 +117,20 @@ class DetectorState:
 
     @classmethod
     def from_json(cls, value: object) -> DetectorState:
-        """Back from `to_json`, floats bit for bit. Raises `CheckpointError` if anything is missing, extra or wrong."""
+        """Back from `to_json`, floats bit for bit. Raises `StateMismatchError` if anything is missing, extra or wrong."""
         try:
             state = _STATE.validate_python(value)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise CheckpointError(f"the detectors' saved state cannot be read: {first['msg']}", where=where) from error
+            raise StateMismatchError(
+                f"the detectors' saved state cannot be read: {first['msg']}", where=where
+            ) from error
         if _canonical(state.to_json()) != _canonical(value):
-            raise CheckpointError("the detectors' saved state is of another version: its fields differ")
+            raise StateMismatchError(
+                "the detectors' saved state is of another version: its fields differ",
+                todo="go on with the version of Stormsail that wrote it",
+            )
         return state
 
 

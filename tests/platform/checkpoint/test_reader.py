@@ -14,7 +14,7 @@ from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.keys import owner_of
 from stormsail.platform.checkpoint.reader import load_manifest, read_shards
 from stormsail.platform.checkpoint.shards import ShardSpec
-from stormsail.platform.errors import CheckpointError, StorageUnavailableError
+from stormsail.platform.errors import CheckpointError, StateMismatchError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.local import LocalStore
 from stormsail.platform.storage.memory import MemoryStore
@@ -135,7 +135,7 @@ def test_asking_for_nothing_reads_nothing(kit: Kit) -> None:
 def test_another_model_is_told_apart(kit: Kit, spec: ShardSpec, message: str) -> None:
     store = kit.store()
     manifest = kit.save(store, kit.state(0), REF)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(StateMismatchError, match=message):
         read_shards(store, manifest, [spec])
 
 

@@ -152,3 +152,10 @@ def test_a_lost_pack_of_a_keyframe_is_named_once(pair: MemoryStore) -> None:
     key = load_manifest(pair, OLD).packs[0].key
     pair.delete(key)
     assert [(problem.key, problem.kind) for problem in verify(pair, REF)] == [(key, "missing")]
+
+
+def test_a_sound_part_in_the_place_of_another_ranks_is_named(store: MemoryStore) -> None:
+    store.put(part_key(REF, 1), store.get(part_key(REF, 0)))
+    (problem,) = verify(store, REF)
+    assert problem.key == part_key(REF, 1)
+    assert "rank 0" in problem.detail

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stormsail.platform.config.model import DetectSection, NonfiniteSection
-from stormsail.platform.errors import CheckpointError
+from stormsail.platform.errors import StateMismatchError
 from stormsail.platform.messages import FaultKind
 from stormsail.workers.detect.verdict import Detector, DetectorState, Observation, Policy, Verdict, VerdictKind, judge
 
@@ -215,7 +215,7 @@ def test_a_restored_state_gives_the_same_verdicts_again() -> None:
 def test_a_saved_state_that_does_not_fit_is_refused(
     change: Callable[[dict[str, object]], object], message: str
 ) -> None:
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(StateMismatchError, match=message):
         DetectorState.from_json(change(DetectorState().to_json()))
 
 

@@ -20,7 +20,7 @@ def test_a_preset_has_each_rule_once(name: str) -> None:
 
 def test_a_wrong_name_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'default'"):
-        preset("defualt")
+        preset("defaults")
 
 
 def incidents(name: str, rise: float) -> int:
