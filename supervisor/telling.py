@@ -84,6 +84,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "checkpoint.committed": _committed,
     "checkpoint.good": lambda e, d: f"checkpoint {d['generation']}/{e.step} is known good",
     "checkpoint.missed": lambda e, d: f"checkpoint at step {e.step} was not saved: {d['why']}",
+    "checkpoint.in_full": lambda e, d: f"rank {d['rank']} wrote step {e.step} in full: {d['why']}",
     "checkpoint.alert": lambda _e, d: f"ALERT: {d['missed']} checkpoints in a row were not saved: {d['why']}",
     "checkpoint.corrupt": lambda e, d: f"checkpoint {d['generation']}/{e.step} is damaged: {d['problem']}",
     "checkpoint.deleted": lambda _e, d: f"retention removed {len(d['refs'])} checkpoints",

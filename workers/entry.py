@@ -115,6 +115,7 @@ class _Worker:
 
         from stormsail.workers import factories, world
         from stormsail.workers.batches import BatchReader
+        from stormsail.workers.deltas import deltas_for
         from stormsail.workers.inject import Injector
         from stormsail.workers.loop import StepLoop
         from stormsail.workers.session import Session
@@ -142,6 +143,7 @@ class _Worker:
             missed=self._missed,
             deadline_s=self.config.checkpoint.deadline_s,
             written=injector.during_save,
+            deltas=deltas_for(self.config, store, joined.world_size, self._in_full),
         )
         reader = BatchReader(
             source,
@@ -251,6 +253,9 @@ class _Worker:
             ray.get(self.actor.part_written.remote(part, meta, took_s), timeout=_CALL_TIMEOUT_S)
         except (RayActorError, GetTimeoutError, RayTaskError) as error:
             self._missed(part.generation, part.step, f"the committer did not take it: {error}")
+
+    def _in_full(self, generation: int, step: int, why: str) -> None:
+        self.beat.line("checkpoint.in_full", generation=generation, step=step, rank=self.worker_rank, why=why)
 
     def _missed(self, generation: int, step: int, why: str) -> None:
         self.beat.line("checkpoint.missed", generation=generation, step=step, rank=self.worker_rank, why=why)

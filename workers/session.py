@@ -28,7 +28,8 @@ from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.measure import software
 
-MAX_RESTORE_TRIES = 8
+# A damaged keyframe takes all that builds on it with it, one try each.
+MAX_RESTORE_TRIES = 16
 
 
 class Supervisor(Protocol):

@@ -20,7 +20,9 @@ from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.checkpoint.writer import write_part
 from stormsail.platform.errors import InternalError, StormsailError
+from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
+from stormsail.workers.deltas import Deltas
 from stormsail.workers.engine import ZeroEngine
 
 Deliver = Callable[[RankPart, "CheckpointMeta | None", float], None]
@@ -36,6 +38,7 @@ class _Job:
     sums: list[int]
     meta: CheckpointMeta | None
     started_s: float
+    keyframe: CheckpointRef | None = None
 
 
 class SnapshotWriter:
@@ -50,6 +53,7 @@ class SnapshotWriter:
         deadline_s: Limit of one save, from the copy on.
         written: Told the step of a save when this rank's part is on the store, before it is handed over.
         depth: Copies that may wait in memory; one more is not taken.
+        deltas: Decides what a save builds on; None writes every save in full.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class SnapshotWriter:
         deadline_s: float,
         written: Written = lambda _step: None,
         depth: int = 2,
+        deltas: Deltas | None = None,
     ) -> None:
         self._store = store
         self._rank = rank
@@ -72,6 +77,7 @@ class SnapshotWriter:
         self._written = written
         self._deadline_s = deadline_s
         self._depth = depth
+        self._deltas = deltas
         self._oldest_generation = 0
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
         self._pending = 0
@@ -86,6 +92,7 @@ class SnapshotWriter:
         Returns:
             False if earlier saves have not finished and this one was left out.
         """
+        keyframe = self._deltas.plan(CheckpointRef(generation, step)) if self._deltas is not None else None
         with self._changed:
             if self._broken is not None:
                 raise InternalError(
@@ -96,7 +103,7 @@ class SnapshotWriter:
                 return False
             self._pending += 1
         sums = [word_sum(live.detach().cpu().numpy()) for piece, _, live in engine.live_buffers() if piece.count]
-        self._jobs.put(_Job(generation, step, engine.copy_state(), sums, meta, time.monotonic()))
+        self._jobs.put(_Job(generation, step, engine.copy_state(), sums, meta, time.monotonic(), keyframe))
         return True
 
     def drop_before(self, generation: int) -> None:
@@ -137,6 +144,9 @@ class SnapshotWriter:
             if word_sum(np.asarray(shard.values)) != live_sum:
                 self._missed(job.generation, job.step, f"the copy of {shard.spec.name} differs from the live state")
                 return
+        base = None
+        if self._deltas is not None and job.keyframe is not None:
+            base = self._deltas.base_for(CheckpointRef(job.generation, job.step), job.keyframe)
         part = write_part(
             self._store,
             generation=job.generation,
@@ -145,7 +155,10 @@ class SnapshotWriter:
             world_size=self._world_size,
             shards=job.shards,
             cancelled=cancelled,
+            base=base,
         )
+        if self._deltas is not None and job.keyframe is not None:
+            self._deltas.wrote(part, job.shards, job.keyframe)
         self._written(job.step)
         self._deliver(part, job.meta, self._age_s(job))
 

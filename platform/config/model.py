@@ -138,6 +138,11 @@ class CheckpointSection(Section):
     good_after_steps: Count = Field(20, description="healthy steps beyond a checkpoint before it is known good")
     deadline_s: Seconds = Field(300.0, description="limit of one save; a later one is abandoned")
     max_missed: Positive = Field(3, description="saves missed in a row before an alert")
+    deltas: bool = Field(default=False, description="write differences to the last keyframe; fewer bytes, same state")
+    max_deltas: Positive = Field(10, description="differences on one keyframe before the next one is written")
+    max_delta_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        0.97, description="size of a difference over its keyframe's from which on a rank writes in full"
+    )
 
 
 class DetectSection(Section):
