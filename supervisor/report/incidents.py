@@ -217,7 +217,7 @@ def _caught_up_s(attempt: Attempt, rows: Sequence[Row]) -> float | None:
     if not attempt.decided or _tier(attempt.decided[-1]) in (None, Tier.EXHAUSTED):
         return None
     if attempt.caught_up is not None:
-        worker_s = real(attempt.caught_up.data, "time_s")
+        worker_s = real(attempt.caught_up.data, "at_s")
         return attempt.caught_up.time_s if worker_s is None else worker_s
     decided_s = attempt.decided[-1].time_s
     reached = max((row.step for row in rows if row.time_s <= decided_s), default=-1)

@@ -119,9 +119,9 @@ class Tape:
     def again(self, first: int, reached: int, last: int) -> None:
         """Step on from a restored state, past the step that was reached before."""
         self.steps(first, first)
-        self.note("recovery.first_step", step=first, time_s=self.clock_s)
+        self.note("recovery.first_step", step=first, at_s=self.clock_s)
         self.steps(first + 1, reached + 1)
-        self.note("recovery.caught_up", step=reached + 1, time_s=self.clock_s)
+        self.note("recovery.caught_up", step=reached + 1, at_s=self.clock_s)
         self.steps(reached + 2, last)
 
     def finish(self, step: int) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.support.tape import START_S, Tape
 
 from stormsail.platform.messages import CheckpointRef, FaultKind, Tier
+from stormsail.supervisor.report.build import build_report
 from stormsail.supervisor.report.fields import read_rows
 from stormsail.supervisor.report.incidents import climbs, describe, times
 from stormsail.supervisor.report.model import IncidentEntry
@@ -240,3 +243,15 @@ def test_clocks_that_disagree_never_give_a_negative_phase() -> None:
     phases = incidents(tape)[0].phases
     lengths = (phases.detect_s, phases.decide_s, phases.restart_s, phases.load_s, phases.catch_up_s)
     assert min(lengths) >= 0.0
+
+
+def test_a_repair_counts_from_the_step_that_proved_it_not_from_when_the_news_came() -> None:
+    """Rows and news travel in the same heartbeat: the run's last step may lie before both."""
+    tape = running()
+    tape.fault(FaultKind.PROCESS, 57)
+    tape.decided(Tier.RESUME, SAVED)
+    tape.restored(SAVED)
+    tape.again(50, 56, 60)
+    late = [replace(event, time_s=event.time_s + 100.0 * (event.kind == "recovery.caught_up")) for event in tape.events]
+    report = build_report(late, tape.rows, run="r", version="1")
+    assert report.incidents[0].recovered
