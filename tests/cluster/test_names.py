@@ -153,9 +153,9 @@ def test_resume_of_a_run_that_is_not_there(machine: Machine, straight: ReadRun) 
 
 
 def test_resume_of_a_mistyped_run_names_the_near_one(machine: Machine, straight: ReadRun) -> None:
-    refused = machine.run("train", machine.write("straigth"), "--must-resume", expect=2)
-    assert "no run is called 'straigth', did you mean 'straight'?" in refused.err
-    assert nothing_of(machine, "straigth")
+    refused = machine.run("train", machine.write("strait"), "--must-resume", expect=2)
+    assert "no run is called 'strait', did you mean 'straight'?" in refused.err
+    assert nothing_of(machine, "strait")
 
 
 def test_resume_of_a_run_without_a_checkpoint(machine: Machine) -> None:

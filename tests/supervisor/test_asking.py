@@ -34,4 +34,4 @@ def test_a_name_without_a_journal_has_not_begun(tmp_path: Path, root: StoreAddre
 def test_a_mistyped_name_gets_the_nearest(tmp_path: Path, root: StoreAddress, played: Play) -> None:
     played(lambda staff: staff.steps(0, 1))
     with pytest.raises(NoSuchRunError, match="did you mean 'run'"):
-        find_run(Home(tmp_path), "runn", root.url, print)
+        find_run(Home(tmp_path), "rum", root.url, print)
