@@ -77,11 +77,6 @@ class Membership:
         with self._changed:
             return [self._requests[index] for index in sorted(self._requests)]
 
-    def rank_of(self, worker_rank: int) -> int:
-        """The rank that a worker got (its own index while there is no world)."""
-        world = self._worlds.get(worker_rank)
-        return world.rank if world else worker_rank
-
     def _form(self) -> None:
         from torch._C._distributed_c10d import TCPStore
 
