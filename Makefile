@@ -26,11 +26,12 @@ $(STAMP): pyproject.toml constraints.txt .ci/setup
 demo: $(STAMP) ## train a small model, break it three times, and watch it heal
 	@$(BIN)/stormsail train examples/quickstart.yaml --fresh
 
-test: test-fast ## the whole test suite: first what needs no Ray, then what does, one after another
+test: $(STAMP) ## the whole test suite: first what needs no Ray, then what does, one after another
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not cluster and not gpu" $(PYTEST_ARGS)
 	@$(BIN)/python -m pytest -m "cluster or gpu" $(PYTEST_ARGS)
 
-test-fast: $(STAMP) ## the tests that start no Ray cluster and need no GPU, on two processes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not cluster and not gpu" $(PYTEST_ARGS)
+test-fast: $(STAMP) ## what starts no Ray, server, engine or compiler and needs no GPU: under a minute on two processes
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not cluster and not gpu and not slow" $(PYTEST_ARGS)
 
 lint: $(STAMP) ## style, types, import directions, spelling, dependencies, layout
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,12 +22,27 @@ settings.register_profile("stormsail", deadline=None)
 settings.load_profile("stormsail")
 
 
+# Whoever asks for one of these starts a server, a compiler or an engine.
+SLOW_FIXTURES = {"embedded_address", "built_extensions"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark `slow` what starts a server or an engine, so that nobody has to remember it."""
+    for item in items:
+        variant = getattr(item, "callspec", None)
+        on_s3 = variant is not None and variant.params.get("store") == "s3"
+        if on_s3 or SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def embedded_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreAddress]:
     """A real S3 server for the whole session; started by the first test that asks."""
     folder = tmp_path_factory.mktemp("s3")
     server = EmbeddedServer(folder / "store", folder / "keys.json")
     yield server.start(60.0)
+    # Tests leave requests that the server would wait for, and nobody needs what it holds.
+    os.kill(server.pid, signal.SIGKILL)
     server.stop()
 
 

@@ -32,6 +32,7 @@ def test_only_the_answers_are_learnt(config: RunConfig) -> None:
     assert bytes(targets[mask == 1].astype(np.uint8)).decode() == "42;"
 
 
+@pytest.mark.slow
 def test_a_few_steps_lower_the_loss(config: RunConfig) -> None:
     torch.manual_seed(config.seed)
     model, source = build_model(config.model), build_data(config.data)

@@ -92,6 +92,7 @@ def test_settings_travel_as_one_line() -> None:
     assert MirrorSettings.from_line(line).to_line() == line
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # MLflow's own imports
 class TestWithMlflow:
     """A real MLflow, its database in a file: one for all tests, each with an experiment of its own."""

@@ -403,8 +403,15 @@ class TestOtherSupervisors:
         self, place: Place
     ) -> None:
         def replaced(crew: Crew) -> None:
-            rival = Ledger(crew.supervisor._store, place.folder / "rival", writer="rival", deadline_s=LIMIT_S)
-            rival.note("run.continued", config="{}", stop_step=None)
+            for number in range(20):  # a checkpoint that is committed in this moment would keep the rival out
+                folder = place.folder / f"rival-{number}"
+                try:
+                    rival = Ledger(crew.supervisor._store, folder, writer="rival", deadline_s=LIMIT_S)
+                    rival.note("run.continued", config="{}", stop_step=None)
+                except FencedError:
+                    continue
+                return
+            raise AssertionError("no gap in the journal was found")
 
         crew = place.drive(happenings={(1, 15): replaced})
         assert isinstance(crew.supervisor.ledger.error, FencedError)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.platform.checkpoint.long_form import run_block, run_case
 
+pytestmark = pytest.mark.slow  # hundreds of histories
+
 
 @pytest.mark.parametrize("first", range(0, 300, 100))
 def test_no_promise_is_broken_in_any_history(first: int) -> None:

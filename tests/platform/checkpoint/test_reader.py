@@ -161,6 +161,7 @@ def chain(kit: Kit) -> dict[str, bytes]:
     return {info.key: store.get(info.key) for info in store.list()}
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=300)
 def test_damage_anywhere_is_an_error_or_changes_nothing(kit: Kit, chain: dict[str, bytes], data: st.DataObject) -> None:
@@ -238,6 +239,7 @@ def short_chain(kit: Kit) -> dict[str, bytes]:
     return {info.key: store.get(info.key) for info in store.list()}
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=100)
 def test_damage_anywhere_in_a_chain_is_an_error_or_changes_nothing(

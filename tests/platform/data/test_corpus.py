@@ -13,6 +13,8 @@ from stormsail.platform.data.corpus import python_stdlib, stdlib_name
 from stormsail.platform.data.tokens import TokenDataset
 from stormsail.platform.errors import ConfigError
 
+pytestmark = pytest.mark.slow  # writes megabytes
+
 SMALL = PythonStdlibArgs(max_bytes=200_000)
 
 

@@ -46,6 +46,7 @@ def test_too_few_tokens_for_one_sample_are_one_clear_error(shards: Path) -> None
         ShardSource(TokenDataset.open(shards), 2000)
 
 
+@pytest.mark.slow
 def test_the_standard_library_is_written_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORMSAIL_HOME", str(tmp_path))
     section = DataSection(args={"max_bytes": 100_000, "holdout": 0.1}, sequence_tokens=64)

@@ -19,6 +19,8 @@ from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.s3 import S3Store
 from stormsail.platform.storage.store import StoreAddress
 
+pytestmark = pytest.mark.slow  # starts real servers
+
 PARENT = """
 import sys, time
 from pathlib import Path

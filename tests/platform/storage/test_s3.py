@@ -27,6 +27,8 @@ from stormsail.platform.storage.retry import Patience
 from stormsail.platform.storage.s3 import S3Store
 from stormsail.platform.storage.store import StoreAddress
 
+pytestmark = pytest.mark.slow  # waits as long as its retries do
+
 BRIEF = Patience(busy_s=1.0, away_s=0.5, first_wait_s=0.02, longest_wait_s=0.1)
 STEADY = Patience(busy_s=20.0, away_s=20.0, first_wait_s=0.02, longest_wait_s=0.1)
 

@@ -24,6 +24,8 @@ from stormsail.supervisor.host.info import HostInfo, write_info
 from stormsail.supervisor.host.lease import hold
 from stormsail.supervisor.host.paths import HostPaths
 
+pytestmark = pytest.mark.slow  # starts host processes
+
 Wait = Callable[[Callable[[], bool]], None]
 
 

@@ -14,6 +14,8 @@ from stormsail.platform.storage.s3 import S3Store
 from stormsail.supervisor.host.local_store import LocalStore
 from stormsail.supervisor.host.paths import HostPaths
 
+pytestmark = pytest.mark.slow  # starts real servers
+
 needs_server = pytest.mark.skipif(not embedded_available(), reason="there is no embedded server for this system")
 
 

@@ -11,7 +11,7 @@ from stormsail.platform.errors import ConfigError
 from stormsail.supervisor.backtest.columns import Columns
 from stormsail.supervisor.backtest.readers.mlflow_run import read_mlflow
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own imports
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # MLflow's own imports
 
 
 @pytest.fixture(scope="module")
