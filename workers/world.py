@@ -26,6 +26,7 @@ def form(world: World, *, local_rank: int, device: torch.device, timeout_s: floa
         device: Decides the backend: NCCL on GPUs, gloo on CPUs.
         timeout_s: Limit of one collective, and of the meeting itself.
     """
+    deepspeed_private.import_without_mlflow()
     import deepspeed
 
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.world_size), LOCAL_RANK=str(local_rank))
