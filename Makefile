@@ -26,9 +26,9 @@ $(STAMP): pyproject.toml constraints.txt .ci/setup
 demo: $(STAMP) ## train a small model, break it three times, and watch it heal
 	@$(BIN)/stormsail train examples/quickstart.yaml --fresh
 
-test: $(STAMP) ## the whole test suite: first what needs no Ray, then what does, one after another
+test: $(STAMP) ## the whole test suite: first what needs no Ray, then what does, each process with a cluster of its own
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not cluster and not gpu" $(PYTEST_ARGS)
-	@$(BIN)/python -m pytest -m "cluster or gpu" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "cluster or gpu" $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## what starts no Ray, server, engine or compiler and needs no GPU: under a minute on two processes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not cluster and not gpu and not slow" $(PYTEST_ARGS)
