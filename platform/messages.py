@@ -32,11 +32,14 @@ class FaultKind(StrEnum):
     SPIKE = "spike"
     NONFINITE = "nonfinite"
     RESUME_FAULT = "resume_fault"
+    DIVERGENCE = "divergence"
+    RANK_OUTLIER = "rank_outlier"
+    DESYNC = "desync"
 
     @property
     def numeric(self) -> bool:
         """Whether the numbers are at fault rather than the machines."""
-        return self in (FaultKind.SPIKE, FaultKind.NONFINITE, FaultKind.RESUME_FAULT)
+        return self not in (FaultKind.PROCESS, FaultKind.HANG, FaultKind.USER_CODE)
 
 
 class Tier(StrEnum):
@@ -166,9 +169,9 @@ class Incident:
         generation: Generation in which it was seen.
         step: Step at which the verdict fell.
         onset: First anomalous step.
-        kind: `spike` or `nonfinite`.
-        severity: Robust z-score, or the count of non-finite elements.
-        evidence: Figures that the report shows.
+        kind: One of the numeric kinds.
+        severity: In the unit of the rule that found it; the count of non-finite elements where numbers are not finite.
+        evidence: Figures that the report shows; among them `detector` (the rule), `layers`, `ranks` and `batch`.
     """
 
     generation: int
@@ -199,6 +202,8 @@ class StepRow:
         outcome: "applied", "dropped" (non-finite) or "empty" (no real token).
         flagged: Whether the detectors found it anomalous, though not enough for an incident.
         batch: Digest of the global batch's token ids: the same step must read the same data whenever it is computed.
+        values: Everything else that was measured, by the names of `step_values.STEP_VALUES`; absent is absent, not 0.
+        ranks: In sampled rows, one number per rank, by the names of `step_values.RANK_VALUES`.
     """
 
     generation: int
@@ -216,6 +221,8 @@ class StepRow:
     outcome: str
     flagged: bool = False
     batch: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+    ranks: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ _KINDS = {
     FaultKind.SPIKE: "loss spike",
     FaultKind.NONFINITE: "non-finite numbers",
     FaultKind.RESUME_FAULT: "the resumed run does not repeat its losses",
+    FaultKind.DIVERGENCE: "the loss climbs",
+    FaultKind.RANK_OUTLIER: "one rank's numbers leave the others'",
+    FaultKind.DESYNC: "ranks disagree about the step",
 }
 
 _ACTIONS = {
