@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations
+from stormsail.platform.checkpoint.lines import Generation, claimed_numbers, create_generation
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import CheckpointError, FencedError, LadderExhaustedError, StorageError
 from stormsail.platform.messages import CheckpointRef, Directive, Tier
@@ -218,7 +218,8 @@ class Decider:
         return max(self._claimed or 0, self._ledger.record.generation) + 1
 
     def _look_for_claims(self) -> None:
-        self._claimed = max((made.number for made in list_generations(self._store)), default=0)
+        # By their names: a record that is damaged keeps its number, and the journal knows what it said.
+        self._claimed = max(claimed_numbers(self._store), default=0)
 
     def _within_deadline(self, action: Callable[[], object]) -> None:
         """A decision that starts a generation waits for a store that is down, up to `journal.deadline_s`."""

@@ -115,10 +115,14 @@ class Keeper:
                 )
 
     def sweep(self, now_s: float) -> None:
-        """Remove what dead saves of earlier supervisors left behind."""
-        removed = collect_litter(self._store, now_s=now_s, grace_s=2 * self._config.checkpoint.deadline_s)
-        if removed.deleted:
-            self._ledger.note("checkpoint.swept", objects=len(removed.deleted), bytes=removed.freed_bytes)
+        """Remove what dead saves of earlier supervisors left behind, half-written objects too."""
+        grace_s = 2 * self._config.checkpoint.deadline_s
+        removed = collect_litter(self._store, now_s=now_s, grace_s=grace_s)
+        uploads = self._store.abort_stale_uploads("", older_than_s=grace_s)
+        if removed.deleted or uploads:
+            self._ledger.note(
+                "checkpoint.swept", objects=len(removed.deleted), bytes=removed.freed_bytes, uploads=uploads
+            )
 
     def _retain(self) -> None:
         try:
@@ -138,4 +142,6 @@ class Keeper:
             if plan.delete:
                 self._ledger.note("checkpoint.deleted", refs=[[ref.generation, ref.step] for ref in plan.delete])
         if plan.delete:
+            # A supervisor that was replaced hears of it here: what it knows of the line is old, and it may not delete.
+            self._ledger.secure()
             collect(self._store, plan)

@@ -210,6 +210,16 @@ class Ledger:
             error=self.error,
         )
 
+    def secure(self) -> None:
+        """Wait until the store has all events, up to the deadline. Never call it with the lock held.
+
+        Raises:
+            FencedError: Another supervisor has taken the run over.
+            StorageUnavailableError: The store did not take them in time; they are sent later.
+        """
+        if self._journal.pending and self._journal.flush(self._deadline_s):
+            raise StorageUnavailableError(f"the store did not take the journal within {self._deadline_s:.0f} s")
+
     def flush(self, deadline_s: float) -> None:
         """Send rows and events that wait for the store."""
         self._series.flush()

@@ -43,7 +43,7 @@ def wait_for_resources(
     wanted = {"CPU": config.cluster.workers * config.cluster.cpus_per_worker}
     if use_gpu:
         wanted["GPU"] = float(config.cluster.workers)
-    deadline = time.time() + config.cluster.wait_s
+    begun, until_s = time.monotonic(), time.time() + config.cluster.wait_s
     told, tries = False, 0
     while not cancelled():
         free = ray.available_resources()
@@ -56,7 +56,7 @@ def wait_for_resources(
             if told:
                 tell("resources.ready")
             return
-        if time.time() > deadline:
+        if time.monotonic() - begun > config.cluster.wait_s:  # the clock of the wall may jump meanwhile
             raise ClusterError(
                 f"no room for {config.cluster.workers} workers within {config.cluster.wait_s:.0f} s: {_spell(short)}",
                 where="cluster",
@@ -64,7 +64,7 @@ def wait_for_resources(
             )
         tries += 1
         if not told and tries > _GRACE_TRIES:
-            tell("resources.waiting", short=_spell(short), until_s=deadline)
+            tell("resources.waiting", short=_spell(short), until_s=until_s)
             told = True
         time.sleep(_POLL_S)
 

@@ -129,5 +129,7 @@ def _by_owner(store: ObjectStore) -> dict[CheckpointRef, list[ObjectInfo]]:
 
 
 def _listed(store: ObjectStore) -> Iterable[ObjectInfo]:
-    for prefix in (MANIFESTS, PARTS, PACKS):
+    # Packs first: a save that comes to its commit after all finds a pack gone, and is refused. Were a part gone and the
+    # packs still there, it would be committed without it.
+    for prefix in (PACKS, PARTS, MANIFESTS):
         yield from store.list(prefix)

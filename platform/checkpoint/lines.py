@@ -98,9 +98,9 @@ def live_refs(generations: Iterable[Generation], commits: Iterable[Committed]) -
     """The commits on the live line.
 
     Raises:
-        CheckpointError: The generations do not form a line.
+        CheckpointError: The generations do not form a line, or commits are of a younger one than all of them.
     """
-    line = live_line(generations)
+    line, commits = _line_of(generations, commits)
     return frozenset(CheckpointRef(commit.generation, commit.step) for commit in commits if _on(line, commit))
 
 
@@ -108,9 +108,9 @@ def superseded_refs(generations: Iterable[Generation], commits: Iterable[Committ
     """The commits off the live line: listed, reachable by name, never chosen automatically.
 
     Raises:
-        CheckpointError: The generations do not form a line.
+        CheckpointError: The generations do not form a line, or commits are of a younger one than all of them.
     """
-    line = live_line(generations)
+    line, commits = _line_of(generations, commits)
     return frozenset(CheckpointRef(commit.generation, commit.step) for commit in commits if not _on(line, commit))
 
 
@@ -156,15 +156,49 @@ def list_generations(store: ObjectStore) -> list[Generation]:
         CheckpointError: A record is damaged, so that the line cannot be told.
         StorageError: The store failed; never reported as "none".
     """
-    found: list[Generation] = []
-    for info in store.list(GENERATIONS):
-        generation = unseal(store.get(info.key), Generation, info.key)
-        if generation_key(generation.number) != info.key:
-            raise CheckpointError(
-                f"the object says that it is generation {generation.number}", where=info.key, objects=(info.key,)
-            )
-        found.append(generation)
+    found = [load_generation(store, info.key) for info in store.list(GENERATIONS)]
     return sorted(found, key=lambda generation: generation.number)
+
+
+def load_generation(store: ObjectStore, key: str) -> Generation:
+    """One generation's record.
+
+    Raises:
+        CheckpointError: It is damaged, or another generation's.
+        StorageError: The store failed.
+    """
+    generation = unseal(store.get(key), Generation, key)
+    if generation_key(generation.number) != key:
+        raise CheckpointError(f"the object says that it is generation {generation.number}", where=key, objects=(key,))
+    return generation
+
+
+def claimed_numbers(store: ObjectStore) -> list[int]:
+    """The numbers that are taken, whether or not their records can be read.
+
+    Raises:
+        StorageError: The store failed; never reported as "none".
+    """
+    names = [info.key.removeprefix(GENERATIONS) for info in store.list(GENERATIONS)]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _line_of(
+    generations: Iterable[Generation], commits: Iterable[Committed]
+) -> tuple[tuple[Segment, ...], tuple[Committed, ...]]:
+    """The line, and the commits. Who does not know of the youngest generation takes a line that is over for live."""
+    line, commits = live_line(generations), tuple(commits)
+    newest = max((segment.generation for segment in line), default=0)
+    unknown = max((commit.generation for commit in commits), default=0)
+    if unknown > newest:
+        key = generation_key(unknown)
+        raise CheckpointError(
+            f"there are checkpoints of generation {unknown}, but no record of how it began",
+            where=key,
+            todo="the record is lost, or another supervisor has begun that generation",
+            objects=(key,),
+        )
+    return line, commits
 
 
 def _on(line: tuple[Segment, ...], commit: Committed) -> bool:

@@ -73,9 +73,13 @@ def read_shards(
             for number in uses[places[frame.pack, frame.offset]]:
                 _copy_overlap(words, frame, targets[number], wanted[number])
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="checkpoint-read") as pool:
-        for _ in pool.map(fetch, requests):
-            pass
+    if threads == 1 or len(requests) == 1:  # small states are many and quick: a pool costs more than the read
+        for request in requests:
+            fetch(request)
+    else:
+        with ThreadPoolExecutor(threads, thread_name_prefix="checkpoint-read") as pool:
+            for _ in pool.map(fetch, requests):
+                pass
     return [Shard(spec, target.view(np.float32)) for spec, target in zip(wanted, targets, strict=True)]
 
 

@@ -7,11 +7,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from stormsail.platform.checkpoint.commits import Problem, load_manifest
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.fetch import Request, plan_requests
-from stormsail.platform.checkpoint.keys import commit_key, manifest_key, pack_rank, part_key
+from stormsail.platform.checkpoint.keys import (
+    FORMAT_KEY,
+    GENERATIONS,
+    commit_key,
+    manifest_key,
+    pack_rank,
+    part_key,
+)
+from stormsail.platform.checkpoint.lines import load_generation
 from stormsail.platform.checkpoint.links import Links
 from stormsail.platform.checkpoint.manifest import Commit, FrameEntry, Manifest, RankPart
 from stormsail.platform.checkpoint.opening import load_links, open_request
 from stormsail.platform.checkpoint.records import unseal
+from stormsail.platform.checkpoint.runformat import check_format
 from stormsail.platform.errors import CheckpointError, ObjectMissingError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
@@ -52,6 +61,21 @@ def verify(store: ObjectStore, ref: CheckpointRef | Commit, *, deep: bool = True
         problems.append(
             Problem(manifest_key(manifest.ref), "damaged", f"the root is {found}, expected {manifest.root}")
         )
+    return problems
+
+
+def record_problems(store: ObjectStore) -> list[Problem]:
+    """What is wrong with the records that all checkpoints share: the run's format, and its generations.
+
+    Raises:
+        StorageError: The store failed, so nothing can be said.
+    """
+    problems: list[Problem] = []
+    for key in (FORMAT_KEY, *(info.key for info in store.list(GENERATIONS))):
+        try:
+            check_format(store) if key == FORMAT_KEY else load_generation(store, key)
+        except CheckpointError as error:
+            problems.append(_problem(error, key))
     return problems
 
 

@@ -165,9 +165,7 @@ def _same_state(key: str, found: str, ours: str, error: PreconditionFailedError)
 def _check_packs(store: ObjectStore, packs: Iterable[PackEntry]) -> None:
     """One HEAD per pack: what is not on the store as it was written is not committed."""
     packs = tuple(packs)
-    with ThreadPoolExecutor(_HEAD_THREADS, thread_name_prefix="commit-head") as pool:
-        infos = list(pool.map(lambda pack: _head(store, pack.key), packs))
-    for pack, info in zip(packs, infos, strict=True):
+    for pack, info in zip(packs, _heads(store, [pack.key for pack in packs]), strict=True):
         if info is None or info.size_bytes != pack.size_bytes:
             found = "missing" if info is None else f"{info.size_bytes} bytes long"
             raise CheckpointError(
@@ -181,6 +179,13 @@ def _check_base(store: ObjectStore, manifest: Manifest) -> None:
     if links is not None:
         needed = {frame.pack for frame in links.parents(manifest.frames)}
         _check_packs(store, (links.base.packs[place] for place in sorted(needed)))
+
+
+def _heads(store: ObjectStore, keys: Sequence[str]) -> list[ObjectInfo | None]:
+    if len(keys) < _HEAD_THREADS:  # a pool would cost more than it saves
+        return [_head(store, key) for key in keys]
+    with ThreadPoolExecutor(_HEAD_THREADS, thread_name_prefix="commit-head") as pool:
+        return list(pool.map(lambda key: _head(store, key), keys))
 
 
 def _head(store: ObjectStore, key: str) -> ObjectInfo | None:

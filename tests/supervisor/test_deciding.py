@@ -9,6 +9,7 @@ import pytest
 from tests.support.fragile_store import FragileStore
 from tests.support.run_kit import LIMIT_S, data_of, kinds, lost_process, numeric_fault, small_config, step_row
 
+from stormsail.platform.checkpoint.keys import generation_key
 from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import FencedError, StorageError
@@ -84,6 +85,16 @@ def desk(tmp_path: Path) -> Desk:
 
 
 class TestStarting:
+    def test_a_generation_that_cannot_be_read_blocks_no_start(self, desk: Desk) -> None:
+        """The journal knows what it said; only its number counts, and that stands in its name."""
+        desk.decider.start()
+        desk.run_to(12, checkpoints=(10,))
+        desk.store.put(generation_key(1), b"damaged")
+        desk.store.put(generation_key(4), b"claimed by one that died")
+        desk.succeed()
+        directive = desk.decider.start()
+        assert (directive.generation, directive.restore) == (5, CheckpointRef(1, 10))
+
     def test_a_new_run_begins_in_generation_1_from_the_initial_state(self, desk: Desk) -> None:
         directive = desk.decider.start()
         assert (directive.generation, directive.restore, directive.tier) == (1, None, None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +14,10 @@ from tests.support.run_kit import LIMIT_S, Staff, checkpoint_meta, data_of, kind
 
 from stormsail.platform.checkpoint.commits import list_commits
 from stormsail.platform.checkpoint.writer import commit
-from stormsail.platform.errors import StorageUnavailableError
+from stormsail.platform.errors import FencedError, StorageUnavailableError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef, FaultKind, Incident
+from stormsail.platform.storage.local import LocalStore
 
 QUICK = {
     "every_steps": 1,
@@ -127,6 +131,55 @@ def test_the_sweep_removes_what_dead_saves_left_behind_and_no_checkpoint(staff: 
     assert len(list(staff.store.list())) < objects + 2
     assert steps_on_store(staff) == [1]
     assert data_of(Journal.read(staff.store), "checkpoint.swept")["objects"] >= 1
+
+
+def test_the_sweep_removes_what_was_half_written(tmp_path: Path) -> None:
+    made = Staff(LocalStore(tmp_path / "store"), tmp_path / "local", small_config())
+    made.begin()
+    made.checkpoint(1)
+    torn = next((tmp_path / "store").rglob("parts/*/*")) / "~part-0123456789abcdef-00000"
+    torn.write_bytes(b"half")
+    os.utime(torn, (1e9, 1e9))
+    made.keeper.sweep(time.time())
+    assert not torn.exists()
+    assert data_of(made.ledger.look((0, 0)).events, "checkpoint.swept")["uploads"] == 1
+    made.close()
+
+
+def test_a_supervisor_that_was_replaced_deletes_nothing(tmp_path: Path) -> None:
+    """It does not know the other's generations, and takes what the other needs for a past that is over."""
+    store = FragileStore()
+    old = Staff(store, tmp_path / "old", small_config(checkpoint=QUICK), writer="old")
+    old.begin()
+    for step in (1, 2):
+        old.checkpoint(step, good=True)
+    old.ledger.flush(LIMIT_S)
+    late = old.published[-1]
+    new = Staff(store, tmp_path / "new", small_config(checkpoint=QUICK), writer="new")
+    for _ in range(2):
+        new.decider.start()
+    for step in range(3, 8):
+        new.checkpoint(step, good=True)
+    before = steps_on_store(new)
+    with contextlib.suppress(FencedError):
+        old.keeper.committed(late)
+    assert steps_on_store(new) == before
+    for made in (old, new):
+        made.close()
+
+
+def test_nothing_is_deleted_before_the_journal_on_the_store_says_so(staff: Staff) -> None:
+    store = staff.store
+    assert isinstance(store, FragileStore)
+    for step in range(1, 12):
+        staff.checkpoint(step, good=True)
+    before = steps_on_store(staff)
+    store.refused = "journal/"
+    staff.checkpoint(12, good=True)
+    assert steps_on_store(staff) == [*before, 12]
+    store.refused = None
+    staff.checkpoint(13, good=True)
+    assert len(steps_on_store(staff)) <= len(before)
 
 
 def test_a_sweep_that_finds_nothing_says_nothing(staff: Staff) -> None:

@@ -11,13 +11,14 @@ from stormsail.platform.storage.store import ObjectInfo
 
 class FragileStore(MemoryStore):
     """Attributes: `down`: what each operation raises, or None; `lost_answers`: puts that succeed and raise;
-    `failures`: how many operations still fail before it is well again."""
+    `failures`: how many operations still fail before it is well again; `refused`: puts below it fail, or None."""
 
     def __init__(self) -> None:
         super().__init__("fragile")
         self.down: StorageError | None = None
         self.lost_answers = 0
         self.failures = 0
+        self.refused: str | None = None
         self.puts = 0
 
     def go_down(self) -> None:
@@ -31,6 +32,8 @@ class FragileStore(MemoryStore):
     ) -> ObjectInfo:
         self.puts += 1
         self._check()
+        if self.refused is not None and key.startswith(self.refused):
+            raise StorageUnavailableError("503 SlowDown", where=key)
         info = super().put(key, data, if_none_match=if_none_match, if_match=if_match)
         if self.lost_answers:
             self.lost_answers -= 1

@@ -11,7 +11,8 @@ from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, owner_of
 from stormsail.platform.checkpoint.reader import list_commits, scan_commits, verify
 from stormsail.platform.checkpoint.retention import RetentionPlan, retain
-from stormsail.platform.errors import InternalError, StorageUnavailableError
+from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.errors import CheckpointError, InternalError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.store import ObjectStore
@@ -137,6 +138,26 @@ def test_foreign_objects_are_left_alone(store: MemoryStore, clock: Clock) -> Non
     collect(store, PLAN)
     collect_litter(store, now_s=clock.now_s + 1000, grace_s=0.0)
     assert all(store.get(key) == b"mine" for key in ("packs/notes.txt", "parts/x", "journal/00000001"))
+
+
+def test_a_save_that_is_committed_after_the_sweep_began_is_refused_or_whole(
+    kit: Kit, store: MemoryStore, clock: Clock
+) -> None:
+    """A sweeper dies half-way, and the world that it took for dead comes to its commit after all."""
+    late = CheckpointRef(1, 40)
+    refused = 0
+    for limit in range(12):
+        parts = kit.parts(store, kit.state(40), late, 2)
+        with contextlib.suppress(StorageUnavailableError):
+            collect_litter(kit.crashing(store, limit), now_s=clock.now_s + 100, grace_s=50.0)
+        try:
+            commit(store, parts, kit.meta(40, 2), parent=None, time_s=1.0)
+        except CheckpointError:
+            refused += 1
+        else:
+            assert verify(store, late) == []
+            store.delete(commit_key(late))
+    assert refused >= 10
 
 
 @pytest.mark.parametrize("takes_effect", [False, True])

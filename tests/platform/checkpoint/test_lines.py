@@ -12,6 +12,7 @@ from stormsail.platform.checkpoint.keys import generation_key
 from stormsail.platform.checkpoint.lines import (
     Generation,
     Segment,
+    claimed_numbers,
     create_generation,
     is_live,
     list_generations,
@@ -43,7 +44,9 @@ def test_a_single_generation_is_all_live() -> None:
 
 def test_no_generation_means_nothing_is_live() -> None:
     assert live_line([]) == ()
-    assert not live_refs([], refs((1, 10)))
+    assert not live_refs([], [])
+    with pytest.raises(CheckpointError, match="no record of how it began"):
+        live_refs([], refs((1, 10)))
 
 
 def test_a_rollback_supersedes_what_lies_beyond_the_fork() -> None:
@@ -123,3 +126,20 @@ def test_a_damaged_or_moved_generation_is_an_error() -> None:
     store.put(generation_key(2), store.get(generation_key(1))[1:])
     with pytest.raises(CheckpointError, match="damaged"):
         list_generations(store)
+
+
+def test_a_line_is_not_told_by_who_does_not_know_the_youngest_generation() -> None:
+    """Else checkpoints beyond a fork would come back to life where the record of the fork is lost."""
+    commits = [CheckpointRef(1, 10), CheckpointRef(1, 20), CheckpointRef(2, 20)]
+    for tell in (live_refs, superseded_refs):
+        with pytest.raises(CheckpointError, match="checkpoints of generation 2, but no record") as caught:
+            tell([begin(1)], commits)
+        assert caught.value.objects == (generation_key(2),)
+    assert live_refs([begin(1), begin(2, 1, 10)], commits) == {commits[0], commits[2]}
+
+
+def test_a_number_is_taken_even_if_its_record_cannot_be_read() -> None:
+    store = MemoryStore()
+    create_generation(store, begin(1))
+    store.put(generation_key(7), b"damaged")
+    assert claimed_numbers(store) == [1, 7]

@@ -1,4 +1,4 @@
-"""A short stretch of the long form: three hundred histories with faults, each from its own seed."""
+"""A stretch of the long form: histories with faults, each from its own seed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ from tests.platform.checkpoint.long_form import run_block, run_case
 pytestmark = pytest.mark.slow  # hundreds of histories
 
 
-@pytest.mark.parametrize("first", range(0, 300, 100))
-def test_no_promise_is_broken_in_any_history(first: int) -> None:
-    tally = run_block(range(first, first + 100))
-    assert tally["cases"] == 100
-    assert all(tally[kind] for kind in ("difference", "keyframe", "restored", "detected", "dying", "pruned"))
+def test_no_promise_is_broken_in_any_history() -> None:
+    tally = run_block(range(60))
+    assert tally["cases"] == 60
+    assert all(tally[kind] for kind in ("difference", "keyframe", "restored", "detected", "dying", "pruned", "late"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 3000, 500))
+def test_no_promise_is_broken_in_thousands(first: int) -> None:
+    tally = run_block(range(first, first + 500))
+    kinds = (
+        "fallen back",
+        "line untold",
+        "stall",
+        "missed",
+        "again",
+        "collector died",
+        "sweeper died",
+        "late, refused",
+    )
+    assert all(tally[kind] for kind in kinds)
 
 
 def test_a_seed_is_one_history() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stormsail.platform.checkpoint.keys import commit_key, manifest_key, owner_of, part_key
+from stormsail.platform.checkpoint.keys import FORMAT_KEY, commit_key, generation_key, manifest_key, owner_of, part_key
 from stormsail.platform.checkpoint.reader import Problem, first_sound, list_commits, load_manifest, verify
+from stormsail.platform.checkpoint.verify import record_problems
 from stormsail.platform.errors import StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
@@ -159,3 +160,17 @@ def test_a_sound_part_in_the_place_of_another_ranks_is_named(store: MemoryStore)
     (problem,) = verify(store, REF)
     assert problem.key == part_key(REF, 1)
     assert "rank 0" in problem.detail
+
+
+def test_the_records_that_all_share_are_checked(kit: Kit, store: MemoryStore) -> None:
+    kit.generation(store, 1)
+    kit.generation(store, 2, 1, 5)
+    assert record_problems(store) == []
+    store.put(generation_key(2), store.get(generation_key(1)))
+    store.put(FORMAT_KEY, store.get(FORMAT_KEY)[:-9])
+    assert [(problem.key, problem.kind) for problem in record_problems(store)] == [
+        (FORMAT_KEY, "damaged"),
+        (generation_key(2), "damaged"),
+    ]
+    store.delete(FORMAT_KEY)
+    assert record_problems(store)[0].kind == "missing"

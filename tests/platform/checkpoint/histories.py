@@ -1,0 +1,337 @@
+"""Whole histories of a run, drawn from a seed and played with the real writer, reader, retention and collector."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tests.platform.checkpoint.conftest import Kit, State
+
+from stormsail.platform.checkpoint.chain import Chain, ChainPolicy, choose, extend
+from stormsail.platform.checkpoint.collector import collect, collect_litter
+from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.keyframe import Keyframe
+from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
+from stormsail.platform.checkpoint.manifest import RankPart
+from stormsail.platform.checkpoint.retention import retain
+from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.errors import CheckpointError, StorageUnavailableError
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.storage.store import ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+
+SHAPES: dict[str, tuple[int, ...]] = {"embed": (9, 4), "norm": (5,)}
+POLICY = ChainPolicy(max_deltas=3)
+GRACE_S = 100.0
+
+
+class FlakyStore(MemoryStore):
+    """A store in memory that goes away at a chosen operation, for so many operations; then it works again.
+
+    What is put while it is away may arrive all the same: only the answer is lost.
+    """
+
+    fail_at = -1
+    away_for = 1
+    arrives = False
+
+    def put(
+        self, key: str, data: bytes | memoryview, *, if_none_match: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        if self._is_away():
+            if self.arrives:
+                super().put(key, data, if_none_match=if_none_match, if_match=if_match)
+            raise _slow_down(key)
+        return super().put(key, data, if_none_match=if_none_match, if_match=if_match)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self._check(key)
+        return super().get(key, start=start, end=end)
+
+    def head(self, key: str) -> ObjectInfo:
+        self._check(key)
+        return super().head(key)
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._check(prefix)
+        return super().list(prefix, start_after=start_after)
+
+    def delete(self, key: str) -> None:
+        self._check(key)
+        super().delete(key)
+
+    def go_away(self, fail_at: int, *, away_for: int = 1, arrives: bool = False) -> None:
+        """Fail from the operation `fail_at` (1: the next one) on."""
+        self.fail_at, self.away_for, self.arrives = fail_at, away_for, arrives
+
+    def come_back(self) -> None:
+        """Work again."""
+        self.fail_at = -1
+
+    def _is_away(self) -> bool:
+        if self.fail_at < 0:
+            return False
+        self.fail_at = max(0, self.fail_at - 1)
+        if self.fail_at == 0:
+            self.away_for -= 1
+            if self.away_for <= 0:
+                self.fail_at = -1
+            return True
+        return False
+
+    def _check(self, key: str) -> None:
+        if self._is_away():
+            raise _slow_down(key)
+
+
+def _slow_down(key: str) -> StorageUnavailableError:
+    return StorageUnavailableError("503 SlowDown", where=key)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A save whose ranks have written, and which nobody has committed yet."""
+
+    ref: CheckpointRef
+    world_size: int
+    parts: list[RankPart]
+
+
+@dataclass
+class History:
+    """What was played, and what must therefore be true.
+
+    Attributes:
+        saved: Every state that a save was begun with.
+        promised: What was committed, and not given up by retention since: it has to be there.
+        held: What an old world may still commit, long after it was cut off.
+        story: One line for each thing that happened, to be printed when a case fails.
+        tally: How often each kind of thing happened.
+    """
+
+    seed: int
+    kit: Kit
+    random: random.Random
+    now_s: float = 1000.0
+    generation: int = 1
+    world_size: int = 1
+    step: int = 0
+    chain: Chain = field(default_factory=Chain)
+    keyframes: list[Keyframe] = field(default_factory=list)
+    saved: dict[CheckpointRef, State] = field(default_factory=dict)
+    promised: set[CheckpointRef] = field(default_factory=set)
+    held: list[Held] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    tally: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.store = FlakyStore(clock=lambda: self.now_s)
+        self.state = self.kit.state(self.seed, SHAPES)
+        self.world_size = self.random.randint(1, 3)
+        ensure_format(self.store)
+        self.kit.generation(self.store, 1)
+
+    def note(self, kind: str, text: str = "") -> None:
+        self.tally[kind] += 1
+        self.story.append(f"{kind} {text}".strip())
+
+    def happens(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def draw_deadly(self, share: float, most: int) -> ObjectStore:
+        """The store, or one that dies after some operations."""
+        if not self.happens(share):
+            return self.store
+        limit, takes_effect = self.random.randrange(most), self.happens(0.5)
+        self.note("dying", f"after {limit}, last one counts: {takes_effect}")
+        return self.kit.crashing(self.store, limit, takes_effect=takes_effect)
+
+    def draw_stall(self, share: float, most: int) -> bool:
+        """Whether the store goes away for a while, soon."""
+        if not self.happens(share):
+            return False
+        soon, long, arrives = self.random.randint(1, most), self.random.randint(1, 4), self.happens(0.5)
+        self.note("stall", f"at operation {soon} for {long}, puts arrive: {arrives}")
+        self.store.go_away(soon, away_for=long, arrives=arrives)
+        return True
+
+
+def save(history: History) -> None:
+    """Ten steps and a save. A writer that dies makes the next generation begin; a store that stalls costs the save."""
+    history.step += 10
+    history.state = history.kit.drift(history.state, history.random.randrange(1 << 30))
+    ref = CheckpointRef(history.generation, history.step)
+    history.saved[ref] = history.state
+    problem = next(filter(None, (item.problem(history.store) for item in history.keyframes)), "")
+    choice = choose(
+        history.chain,
+        generation=history.generation,
+        world_size=history.world_size,
+        problem=problem,
+        policy=POLICY,
+    )
+    history.note("difference" if choice.base else "keyframe", f"{ref} {choice.reason}")
+    bases = history.keyframes if choice.base else ()
+    store: ObjectStore = history.store
+    calm = not history.promised and history.happens(0.8)  # what has no past has little to lose
+    stalled = not calm and history.draw_stall(0.15, 12)
+    if not stalled and not calm:
+        store = history.draw_deadly(0.25, 14)
+    try:
+        parts = _write(history, store, ref, bases)
+        if history.happens(0.1):
+            history.store.come_back()
+            history.held.append(Held(ref, history.world_size, parts))
+            history.note("held", f"{ref}: written, and its world is cut off")
+            begin_again(history)
+            return
+        _commit(history, store, ref, history.world_size, parts)
+    except StorageUnavailableError:
+        if stalled:
+            history.note("missed", f"{ref}: the store was away")
+            history.store.come_back()
+            history.chain, history.keyframes = Chain(), []
+        else:
+            begin_again(history)
+        return
+    history.store.come_back()
+    if not bases:
+        history.keyframes = [_keyframe(history, part) for part in parts]
+    stored = sum(part.stored_bytes for part in parts)
+    history.chain = extend(history.chain, choice, ref=ref, world_size=history.world_size, stored_bytes=stored)
+
+
+def _write(history: History, store: ObjectStore, ref: CheckpointRef, bases: Sequence[Keyframe]) -> list[RankPart]:
+    pack_bytes = history.random.choice((200, 10_000))
+
+    def write() -> list[RankPart]:
+        return history.kit.parts(
+            store, history.state, ref, history.world_size, shapes=SHAPES, pack_bytes=pack_bytes, bases=bases
+        )
+
+    return _twice(history, write) if store is history.store else write()
+
+
+def _commit(
+    history: History, store: ObjectStore, ref: CheckpointRef, world_size: int, parts: Sequence[RankPart]
+) -> None:
+    def publish() -> None:
+        commit(store, parts, history.kit.meta(ref.step, world_size), parent=None, time_s=history.now_s)
+
+    if store is history.store:
+        _twice(history, publish)
+    else:
+        publish()
+    history.promised.add(ref)
+
+
+def _twice(history: History, action: Callable[[], T]) -> T:
+    """What a store that was away did not answer is sometimes done once more, and must then be as if done once."""
+    try:
+        return action()
+    except StorageUnavailableError:
+        if not history.happens(0.6):
+            raise
+        history.note("again")
+        return action()
+
+
+def _keyframe(history: History, part: RankPart) -> Keyframe:
+    return Keyframe(part, history.kit.shards(history.state, history.kit.specs(part.rank, part.world_size, SHAPES)))
+
+
+def commit_late(history: History) -> None:
+    """A world that was cut off comes to its commit after others have gone on."""
+    late = history.held.pop(history.random.randrange(len(history.held)))
+    try:
+        _commit(history, history.draw_deadly(0.2, 6), late.ref, late.world_size, late.parts)
+    except StorageUnavailableError:
+        history.note("late, died", str(late.ref))
+    except CheckpointError as error:
+        history.note("late, refused", f"{late.ref}: {error.what}")
+    else:
+        history.note("late", str(late.ref))
+
+
+def begin_again(history: History, *, back: int = 0) -> None:
+    """A new generation on any world size, from the newest checkpoint of the live line or from one further back."""
+    commits = scan_commits(history.store).commits
+    live = newest_first(live_refs(list_generations(history.store), commits))
+    history.world_size = history.random.randint(1, 3)
+    history.chain, history.keyframes = Chain(), []
+    parent = history.generation
+    history.generation += 1
+    if not live:
+        history.step, history.state = 0, history.kit.state(history.seed, SHAPES)
+        history.kit.generation(history.store, history.generation)
+        history.note("from the start")
+        return
+    ref = live[min(back, len(live) - 1)]
+    history.state = history.kit.restore(history.store, ref, history.world_size, shapes=SHAPES)
+    assert history.kit.same(history.state, history.saved[ref]), f"{ref} came back as another state"
+    history.step = ref.step
+    # The new line forks off the generation that wrote the checkpoint, at its step.
+    history.kit.generation(history.store, history.generation, ref.generation, ref.step)
+    history.note("rolled back" if back else "resumed", f"from {ref} (generation {parent} is over)")
+
+
+def prune(history: History) -> None:
+    """Retention, by a collector that may die, or whose store may go away."""
+    commits = scan_commits(history.store).commits
+    live = live_refs(list_generations(history.store), commits)
+    good = [ref for ref in newest_first(live) if history.happens(0.9)]
+    plan = retain(
+        commits,
+        good=good,
+        live=live,
+        head_step=history.step,
+        keep_last=history.random.randint(1, 2),
+        ladder_min_steps=20,
+        bases={item.ref: item.base for item in commits if item.base is not None},
+    )
+    history.note("pruned", f"{len(plan.delete)} of {len(commits)}")
+    history.promised -= set(plan.delete)
+    try:
+        stalled = history.draw_stall(0.1, 10)
+        collect(history.store if stalled else history.draw_deadly(0.4, 10), plan)
+    except StorageUnavailableError:
+        history.note("collector died")
+    history.store.come_back()
+    left = {item.ref for item in scan_commits(history.store).commits}
+    assert set(plan.keep) <= left, "what is kept was deleted"
+
+
+def sweep(history: History) -> None:
+    """Litter of the dead, long after; the sweeper may die too."""
+    history.now_s += 10 * GRACE_S
+    try:
+        removed = collect_litter(history.draw_deadly(0.2, 8), now_s=history.now_s, grace_s=GRACE_S)
+    except StorageUnavailableError:
+        history.note("sweeper died")
+    else:
+        history.note("swept", f"{len(removed.deleted)} objects")
+
+
+_KINDS = {
+    "save": (save, 12),
+    "again": (begin_again, 2),
+    "back": (lambda history: begin_again(history, back=history.random.randint(1, 2)), 2),
+    "prune": (prune, 4),
+    "sweep": (sweep, 2),
+    "late": (commit_late, 5),
+}
+
+
+def play(history: History) -> None:
+    """Some of everything."""
+    save(history)
+    for _ in range(history.random.randint(1, 5)):
+        kinds = [kind for kind in _KINDS if kind != "late" or history.held]
+        kind = history.random.choices(kinds, [_KINDS[name][1] for name in kinds])[0]
+        _KINDS[kind][0](history)
