@@ -56,6 +56,10 @@ class Recipe:
     batch: int = 8
 
 
+LARGE = Recipe(model=(("d_model", 768), ("layers", 8), ("heads", 12)), at=20, later=30, batch=2)
+"""57 million parameters, for what is timed."""
+
+
 @dataclass(frozen=True, slots=True)
 class States:
     """Three states of one training.

@@ -1,0 +1,95 @@
+"""Encoding and decoding per core, against zstd-3 of the same raw bytes, in turns."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import zstandard
+from checkpoint_rows.row import Row, make_row
+from training_state import LARGE, Recipe, States, states
+
+from stormsail.platform.checkpoint.chunks import cut
+from stormsail.platform.checkpoint.codec import Base, decode, encode
+from stormsail.platform.checkpoint.delta import takes_delta
+from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
+
+UNIT = "MB/s of raw state per core"
+_MB = 1_000_000
+
+
+@dataclass
+class Work:
+    """One thing to time: what is done, and how long each round of it took.
+
+    Attributes:
+        do: Does it once over the whole state; gives bytes that it made.
+        took_s: CPU seconds of each round.
+        made: Bytes of the last round.
+    """
+
+    do: Callable[[], int]
+    took_s: list[float]
+    made: int = 0
+
+
+def rows(*, small: bool) -> list[Row]:
+    """Speed of one core over the fp32 state: of the quickstart's model if `small`, else of 57 million parameters."""
+    return measure(states(Recipe() if small else LARGE), rounds=5 if small else 3)
+
+
+def measure(found: States, rounds: int) -> list[Row]:
+    """The same work in turns, in CPU seconds of one thread; the median of the rounds."""
+    pieces = list(_pieces(found))
+    raw = sum(words.nbytes for words, _ in pieces)
+    compressor, decompressor = zstandard.ZstdCompressor(level=3), zstandard.ZstdDecompressor()
+    plain = [encode(words) for words, _ in pieces]
+    differences = [encode(words, base=base) for words, base in pieces]
+    packed = [compressor.compress(words.data) for words, _ in pieces]
+    works = {
+        "encode a keyframe": Work(lambda: sum(len(encode(words)) for words, _ in pieces), []),
+        "encode a difference": Work(lambda: sum(len(encode(words, base=base)) for words, base in pieces), []),
+        "encode zstd-3": Work(lambda: sum(len(compressor.compress(words.data)) for words, _ in pieces), []),
+        "decode a keyframe": Work(lambda: sum(decode(frame).nbytes for frame in plain), []),
+        "decode a difference": Work(
+            lambda: sum(decode(frame, base=base).nbytes for frame, (_, base) in zip(differences, pieces, strict=True)),
+            [],
+        ),
+        "decode zstd-3": Work(lambda: sum(len(decompressor.decompress(data)) for data in packed), []),
+        "state digest": Work(lambda: len([Digest.of_words("w", "master", 0, words) for words, _ in pieces]), []),
+        "SHA-256 of the frames": Work(lambda: len([hashlib.sha256(frame).digest() for frame in plain]), []),
+    }
+    for _ in range(rounds):
+        for work in works.values():
+            begun = time.thread_time()
+            work.made = work.do()
+            work.took_s.append(time.thread_time() - begun)
+    speeds = {name: raw / statistics.median(work.took_s) / _MB for name, work in works.items()}
+    return [_speed_row(name, works, speeds, raw) for name in works if not name.endswith("zstd-3")]
+
+
+def _speed_row(name: str, works: dict[str, Work], speeds: dict[str, float], raw: int) -> Row:
+    verb = name.partition(" ")[0]
+    if verb not in ("encode", "decode"):
+        return make_row(name, UNIT, speeds[name], None, lower=False)
+    other = f"{verb} zstd-3"
+    label = "zstd-3"
+    if verb == "encode":
+        label = f"zstd-3 at {raw / works[other].made:.3f}x, ours at {raw / works[name].made:.3f}x"
+    bars = (1.0, 2.0) if verb == "encode" else (0.6, 1.0)
+    return make_row(name, UNIT, speeds[name], speeds[other], against=label, bars=bars, lower=False, by_ratio=True)
+
+
+def _pieces(found: States) -> Sequence[tuple[Words, Base | None]]:
+    """Frames as a save would cut them, each with what a difference of it would build on."""
+    pieces: list[tuple[Words, Base | None]] = []
+    for (name, component), values in found.later.items():
+        spec = ShardSpec(name, component, found.shapes[name], 0, values.size)
+        older = cut(Shard(spec, found.keyframe[name, component]))
+        for piece, base in zip(cut(Shard(spec, values)), older, strict=True):
+            pieces.append((piece.words, Base(base.words, bytes(16)) if takes_delta(component) else None))
+    return pieces
