@@ -32,6 +32,7 @@ from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
+from stormsail.supervisor.vaults import Vaults, environment
 from stormsail.workers import quiet
 from stormsail.workers.entry import NAMESPACE, Assignment
 
@@ -55,6 +56,7 @@ class SupervisorActor:
         quiet.redirect_output(Path(folder) / "supervisor.log")
         quiet.quiet_process(full_logs=True)
         self._spec = spec
+        self._vaults = Vaults(parse_dump(spec.config), spec.actor, spec.store.url, folder, environment())
         self._gone = threading.Event()
         self._others = threading.Event()
         self._refused: StormsailError | None = None
@@ -64,7 +66,13 @@ class SupervisorActor:
                 spec,
                 owner=f"{socket.gethostname()} pid {os.getpid()}",
                 host=ray.util.get_node_ip_address(),
-                hands=ClusterHands(prepare=self._prepare, wait_for_room=self._wait_for_room, run_attempt=self._attempt),
+                hands=ClusterHands(
+                    prepare=self._prepare,
+                    wait_for_room=self._wait_for_room,
+                    run_attempt=self._attempt,
+                    look=self._vaults.look,
+                    clear=self._vaults.end,
+                ),
             )
         except StormsailError as error:
             # Said to whoever looks: an actor that dies while it is made is made again and again, without a word.
@@ -97,6 +105,7 @@ class SupervisorActor:
             supervisor.ledger.over.set()
 
     def _prepare(self, tell: Any) -> None:
+        self._vaults.start()  # meanwhile
         nodes.prepare_nodes(version=self._spec.version, deadline_s=_EXTENSIONS_DEADLINE_S, tell=tell)
 
     def _wait_for_room(self, config: RunConfig, tell: Any, cancelled: Any) -> None:
@@ -104,6 +113,7 @@ class SupervisorActor:
 
     def _attempt(self, config: RunConfig, attempt: int) -> AttemptResult:
         spec = self._spec
+        self._vaults.open(self._run.ledger.note)
         assignment = Assignment(
             actor=spec.actor,
             attempt=attempt,

@@ -79,11 +79,15 @@ class ClusterHands:
         prepare: Checks the nodes once. Called with (tell).
         wait_for_room: Waits for resources. Called with (config, tell, cancelled); returns early if cancelled.
         run_attempt: Runs the attempt with the given number and blocks until it has ended.
+        look: Looks after what else the run has in the cluster; called every second with (tell), and never waits.
+        clear: Removes that, when the run is over.
     """
 
     prepare: Callable[[Callable[..., object]], None]
     wait_for_room: Callable[[RunConfig, Callable[..., object], Callable[[], bool]], None]
     run_attempt: Callable[[RunConfig, int], AttemptResult]
+    look: Callable[[Callable[..., object]], None] = lambda _tell: None
+    clear: Callable[[], None] = lambda: None
 
 
 class RunSupervisor:
@@ -313,6 +317,8 @@ class RunSupervisor:
     def _close(self) -> None:
         self._committer.close()
         fenced = isinstance(self.ledger.error, FencedError)
+        if not fenced:  # otherwise the vaults are another supervisor's by now
+            self._hands.clear()
         steps = [] if self._mirror is None else [self._mirror.close]
         if not fenced:
             steps = [self._store_all, *steps, self._release]
@@ -374,6 +380,7 @@ class RunSupervisor:
                 self.ledger.error = error
                 self.hearing.abort = str(error)
                 return
+                self._hands.look(self.ledger.note)
             except StorageError:
                 continue  # the store is away: nothing is lost, and the next tick is soon
             self.hearing.find_stuck()

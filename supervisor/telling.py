@@ -9,6 +9,13 @@ from typing import Any
 from stormsail.platform.journal_events import Event
 
 _MB = 1_000_000
+_GIB = 1 << 30
+_PLACE_NAMES = {
+    "memory": "memory",
+    "vault": "the node's vault",
+    "buddy": "another node's vault",
+    "store": "the store",
+}
 
 
 def clock(time_s: float) -> str:
@@ -42,7 +49,13 @@ def _restored(event: Event, data: Mapping[str, Any]) -> str:
     return (
         f"restored checkpoint {data['ref_generation']}/{data['ref_step']}: step {event.step}, "
         f"{data['tokens']:,} tokens seen, {data['precision']}, verified in {data['took_s']:.2f} s"
+        + (f", from {spell_places(data['places'])}" if data.get("places") else "")
     )
+
+
+def spell_places(places: Mapping[str, int]) -> str:
+    """Which places a state came from, nearest first, in words."""
+    return " and ".join(_PLACE_NAMES.get(place, place) for place in places)
 
 
 def _committed(event: Event, data: Mapping[str, Any]) -> str:
@@ -87,6 +100,13 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "checkpoint.in_full": lambda e, d: f"rank {d['rank']} wrote step {e.step} in full: {d['why']}",
     "checkpoint.alert": lambda _e, d: f"ALERT: {d['missed']} checkpoints in a row were not saved: {d['why']}",
     "checkpoint.corrupt": lambda e, d: f"checkpoint {d['generation']}/{e.step} is damaged: {d['problem']}",
+    "place.damaged": lambda e, d: (
+        f"a copy of checkpoint {d['ref_generation']}/{e.step} was put aside, the next place is tried: {d['why']}"
+    ),
+    "vault.opened": lambda _e, d: f"vault of {d['budget_bytes'] / _GIB:.1f} GiB on {d['node']}, {d['buddy']}",
+    "vault.restarted": lambda _e, d: f"the vault on {d['node']} was restarted; it holds {d['images']} snapshots",
+    "vault.lost": lambda _e, d: f"the vault on {d['node']} is gone: {d['why']}; training goes on",
+    "vault.unused": lambda _e, d: f"rank {d['rank']} keeps its snapshots in its own memory: {d['why']}",
     "checkpoint.deleted": lambda _e, d: f"retention removed {len(d['refs'])} checkpoints",
     "update.dropped": lambda e, d: (
         f"update of step {e.step} dropped: {d['count']} non-finite gradient values, "

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ from stormsail.platform.messages import (
 )
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
+from stormsail.platform.vault.folder import VaultFolder
 from stormsail.workers import quiet
 from stormsail.workers.extensions import extension_folder, set_extension_environment
 from stormsail.workers.heartbeat import HeartbeatThread, supervisor_sender
+from stormsail.workers.places import Places
 
 NAMESPACE = "stormsail"
 _CALL_TIMEOUT_S = 30.0
@@ -118,6 +121,7 @@ class _Worker:
         from stormsail.workers.deltas import deltas_for
         from stormsail.workers.inject import Injector
         from stormsail.workers.loop import StepLoop
+        from stormsail.workers.restore import Nearby
         from stormsail.workers.session import Session
         from stormsail.workers.snapshot import SnapshotWriter
 
@@ -132,6 +136,7 @@ class _Worker:
             joined, local_rank=self.local_rank, device=device, timeout_s=self.config.cluster.collective_timeout_s
         )
         store = open_store(self.assignment.store)
+        places = self._places(joined.rank)
         injector = Injector(
             self.config.drill.faults, rank=joined.rank, fired=dict(placement.fired), announce=self._announce
         )
@@ -144,7 +149,10 @@ class _Worker:
             deadline_s=self.config.checkpoint.deadline_s,
             written=injector.during_save,
             deltas=deltas_for(self.config, store, joined.world_size, self._in_full),
+            acquire=places.acquire,
+            sealed=places.sealed,
         )
+        nearby = Nearby(lambda ref: chain(snapshots.images(ref), places.images(ref)), places.trouble)
         reader = BatchReader(
             source,
             rank=joined.rank,
@@ -162,6 +170,7 @@ class _Worker:
             supervisor=self,
             beat=self.beat,
             on_generation=snapshots.drop_before,
+            nearby=nearby,
         )
         loop = StepLoop(
             self.session,
@@ -181,6 +190,20 @@ class _Worker:
                 "loop.ended", outcome=outcome, step=self.session.position.step, applied=self.session.position.applied
             )
         world.leave()
+
+    def _places(self, rank: int) -> Places:
+        """Where this rank's snapshots go, and where they may be found."""
+        import ray
+        import ray.train
+
+        from stormsail.workers.vault_link import RayVaultLink
+
+        node = ray.get_runtime_context().get_node_id()
+        ranks_here = ray.train.get_context().get_local_world_size()
+        section = self.config.checkpoint
+        link = RayVaultLink(self.assignment.actor, node, rank, ranks_here) if section.vault_gib != 0 else None
+        folder = VaultFolder.of(Home.here(), self.assignment.store.url, node)
+        return Places(rank, section.ring, folder, link, self.beat.line)
 
     def _set_numerics(self) -> None:
         import torch

@@ -177,6 +177,8 @@ class StepLoop:
     def _obey(self, directive: Directive) -> None:
         self.session.obey(directive)
         self.last_saved = self.session.position.step
+        if not self.session.directive.stop_reason:
+            self.snapshots.prepare(self.session.engine)
 
     # ------------------------------------------------------------------- update
 

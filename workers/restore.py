@@ -1,20 +1,27 @@
-"""Loading a committed state into living workers: every rank reads its own ranges, verified, and all agree."""
+"""Loading a committed state into living workers: every rank reads its own ranges, verified, and all agree.
+
+What is loaded is what was committed: the manifest comes from the store. Its bytes come from wherever they are nearest,
+which may be another place for each rank, or for each piece.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
 from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.manifest import CheckpointMeta
-from stormsail.platform.checkpoint.reader import read_shards
 from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.errors import CheckpointError, StorageError, WorkerFaultError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
+from stormsail.platform.vault.images import Image
+from stormsail.platform.vault.nearest import Trouble, read_nearest
 from stormsail.workers import vitals
 from stormsail.workers.detect.verdict import DetectorState
 from stormsail.workers.engine import ZeroEngine
@@ -29,13 +36,33 @@ class Restored:
     Attributes:
         meta: The checkpoint's metadata.
         detector: The detectors' baselines of that step.
+        bytes_from: Bytes that this rank took from each place.
     """
 
     meta: CheckpointMeta
     detector: DetectorState
+    bytes_from: dict[str, int] = field(default_factory=dict)
 
 
-def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patience_s: float) -> Restored | str:
+@dataclass(frozen=True, slots=True)
+class Nearby:
+    """Where a rank looks before it asks the store.
+
+    Attributes:
+        images: Gives the images of a checkpoint, nearest first, one by one.
+        trouble: Told of each image that could not be used.
+    """
+
+    images: Callable[[CheckpointRef], Iterator[Image]] = lambda _ref: iter(())
+    trouble: Trouble = lambda _image, _error: None
+
+
+NOWHERE = Nearby()
+
+
+def restore(
+    engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patience_s: float, nearby: Nearby = NOWHERE
+) -> Restored | str:
     """Bring the engine to the state of `ref` (collective).
 
     Args:
@@ -43,6 +70,7 @@ def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patie
         store: The run's store.
         ref: Which checkpoint.
         patience_s: How long a store that is away is waited for; a checkpoint is none the worse for it.
+        nearby: Where else the state may be.
 
     Returns:
         What was restored, or what is wrong with the checkpoint, in the words of the first rank that found it. When
@@ -53,10 +81,30 @@ def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patie
         StorageError: The store stayed away.
         WorkerFaultError: It stayed away from another rank.
     """
+    with ExitStack() as held:
+        return _restore(engine, store, ref, patience_s, _Reading(nearby, held))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Images stay open, and so unchanged, until the state that lies in them has been copied."""
+
+    nearby: Nearby
+    held: ExitStack
+
+    def images(self, ref: CheckpointRef) -> Iterator[Image]:
+        for image in self.nearby.images(ref):
+            self.held.callback(image.close)
+            yield image
+
+
+def _restore(
+    engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, patience_s: float, reading: _Reading
+) -> Restored | str:
     problem, away = "", None
     found: tuple[Restored, list[Shard]] | None = None
     try:
-        found = _read_patiently(engine, store, ref, patience_s)
+        found = _read_patiently(engine, store, ref, patience_s, reading)
     except CheckpointError as error:
         problem = str(error).replace("\n", "; ")
     except StorageError as error:
@@ -71,22 +119,25 @@ def restore(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patie
 
 
 def _read_patiently(
-    engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, patience_s: float
+    engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, patience_s: float, reading: _Reading
 ) -> tuple[Restored, list[Shard]]:
     pause, deadline = threading.Event(), time.monotonic() + patience_s
     while True:
         try:
-            return _read(engine, store, ref)
+            return _read(engine, store, ref, reading)
         except StorageError:
             if time.monotonic() + _RETRY_S > deadline:
                 raise
             pause.wait(_RETRY_S)
 
 
-def _read(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef) -> tuple[Restored, list[Shard]]:
+def _read(
+    engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, reading: _Reading
+) -> tuple[Restored, list[Shard]]:
     manifest = load_manifest(store, ref)
-    restored = Restored(manifest.meta, DetectorState.from_json(manifest.meta.detector))
-    return restored, read_shards(store, manifest, engine.state_specs())
+    detector = DetectorState.from_json(manifest.meta.detector)
+    found = read_nearest(store, manifest, engine.state_specs(), reading.images(ref), reading.nearby.trouble)
+    return Restored(manifest.meta, detector, found.bytes_from), found.shards
 
 
 def _scalars(meta: CheckpointMeta) -> dict[str, list[float]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from stormsail.platform.data.order import DataOrder
 from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import CheckpointRef, Directive, Incident, Phase, World
 from stormsail.platform.storage.store import ObjectStore
+from stormsail.platform.vault.images import PLACES
 from stormsail.workers import restore as restoring
 from stormsail.workers import vitals
 from stormsail.workers.continuity import Continuity
@@ -69,6 +70,7 @@ class Session:
         supervisor: Asked by rank 0 when a checkpoint cannot be loaded.
         beat: The line to the supervisor.
         on_generation: Told of each new generation before anything else is done.
+        nearby: Where a state may be nearer than in the store.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Session:
         supervisor: Supervisor,
         beat: HeartbeatThread,
         on_generation: Callable[[int], None],
+        nearby: restoring.Nearby = restoring.NOWHERE,
     ) -> None:
         self.config = config
         self.world = world
@@ -96,6 +99,8 @@ class Session:
         self._supervisor = supervisor
         self._beat = beat
         self._on_generation = on_generation
+        self._nearby = nearby
+        self._bytes_from: dict[str, int] = {}
         self._engine: ZeroEngine | None = None
         self._same_shape = True
 
@@ -148,15 +153,20 @@ class Session:
     def _load(self, directive: Directive) -> str | None:
         """Load the directive's state. Returns None, or what is wrong with it."""
         if directive.restore is None:
+            self._bytes_from = {}
             self.position = Position()
             self.detector = DetectorState()
             return None
         found = restoring.restore(
-            self.engine, self._store, directive.restore, patience_s=self.config.journal.deadline_s
+            self.engine,
+            self._store,
+            directive.restore,
+            patience_s=self.config.journal.deadline_s,
+            nearby=self._nearby,
         )
         if isinstance(found, str):
             return found
-        meta, self.detector = found.meta, found.detector
+        meta, self.detector, self._bytes_from = found.meta, found.detector, found.bytes_from
         self.position = Position(step=meta.step, applied=meta.applied, tokens=meta.tokens)
         self._same_shape = (meta.world_size, meta.threads) == (self.world.world_size, self.config.train.threads)
         return None
@@ -165,6 +175,7 @@ class Session:
         self.order = DataOrder(self._samples, self.config.seed, directive.skip)
         self.continuity = Continuity(directive.expected_losses, exact=directive.exact and self._same_shape)
         self._beat.at(Phase.STEP, self.position.step)
+        places = vitals.gather_objects(self._bytes_from) if directive.restore is not None else []
         if self.world.rank == 0 and (directive.restore is not None or directive.tier is not None):
             ref = directive.restore
             self._beat.line(
@@ -178,6 +189,7 @@ class Session:
                 precision=self.engine.precision,
                 compute_dtype=str(self.engine.compute_dtype).removeprefix("torch."),
                 took_s=took_s,
+                places=_add_up(places),
             )
 
     def leave_fp32(self) -> None:
@@ -218,3 +230,9 @@ class Session:
                 "skip": [list(pair) for pair in self.directive.skip],
             },
         )
+
+
+def _add_up(places: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Bytes from each place over all ranks, the nearest place first."""
+    sums = {place: sum(found.get(place, 0) for found in places) for place in PLACES}
+    return {place: count for place, count in sums.items() if count}

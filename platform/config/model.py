@@ -137,6 +137,12 @@ class CheckpointSection(Section):
     )
     good_after_steps: Count = Field(20, description="healthy steps beyond a checkpoint before it is known good")
     deadline_s: Seconds = Field(300.0, description="limit of one save; a later one is abandoned")
+    ring: Positive = Field(3, description="newest snapshots of each rank that stay in its node's memory")
+    vault_gib: Annotated[float, Field(ge=0.0)] | None = Field(
+        None,
+        description="GiB of each node's shared memory for snapshots that survive a worker; "
+        "null: half of what is free there; 0: none",
+    )
     max_missed: Positive = Field(3, description="saves missed in a row before an alert")
     deltas: bool = Field(default=False, description="write differences to the last keyframe; fewer bytes, same state")
     max_deltas: Positive = Field(10, description="differences on one keyframe before the next one is written")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.support.machine import Config, Machine, brake, data, ending, final_rows, kinds, of_kind, paced
 
+from stormsail.platform.home import Home
+from stormsail.platform.vault.folder import home_folder
 from stormsail.supervisor.reading import ReadRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
@@ -124,6 +126,21 @@ def test_retention_keeps_the_newest_by_step(machine: Machine, killed: ReadRun) -
     """Case 3, on a run with several generations: order comes from the step."""
     shelf = machine.run("checkpoints", "ls", "killed", "--json").json["checkpoints"]
     assert {50, 60, 70} <= {row["step"] for row in shelf if row["state"] == "live"}
+
+
+def test_after_a_kill_every_rank_reads_the_state_from_its_node_s_vault(killed: ReadRun) -> None:
+    restored = [data(event) for event in of_kind(killed.events, "state.restored") if data(event)["ref_step"]]
+    assert len(restored) == 4
+    assert [list(found["places"]) for found in restored] == [["vault"]] * 4
+    assert "place.damaged" not in kinds(killed.events)
+    assert "vault.unused" not in kinds(killed.events)
+    assert len(of_kind(killed.events, "vault.opened")) == 1
+
+
+def test_nothing_of_a_finished_run_is_left_in_shared_memory(machine: Machine, killed: ReadRun) -> None:
+    assert killed.record.outcome == "finished"
+    folder = home_folder(Home(machine.home))
+    assert not list(folder.glob("*")) or not folder.exists()
 
 
 def test_the_report_tells_of_five_incidents_cured_by_tier_one(machine: Machine, killed: ReadRun) -> None:

@@ -15,28 +15,29 @@ from tests.support.run_kit import LIMIT_S, checkpoint_meta, within
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.runformat import ensure_format
-from stormsail.platform.checkpoint.shards import Shard, ShardSpec
-from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.checkpoint.shards import ShardSpec, Words
+from stormsail.platform.checkpoint.writer import commit, write_part
+from stormsail.platform.errors import InternalError
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.vault.slots import Slot
+from stormsail.workers import snapshot as module
+from stormsail.workers.copying import copy_with_sums
 from stormsail.workers.engine import LocalPiece
 from stormsail.workers.snapshot import SnapshotWriter
 
 
-@dataclass
+@dataclass(eq=False)
 class State:
-    """What a snapshot needs of an engine: live tensors and a copy of them."""
+    """What a snapshot needs of an engine: live tensors and what they are."""
 
     live: torch.Tensor = field(default_factory=lambda: torch.arange(6, dtype=torch.float32))
-    disturbed: bool = False
 
     def live_buffers(self) -> Iterator[tuple[LocalPiece, str, torch.Tensor]]:
         yield LocalPiece("w", (6,), 0, 6), "master", self.live
         yield LocalPiece("elsewhere", (2,), 2, 0), "master", self.live[:0]
 
-    def copy_state(self) -> list[Shard]:
-        values = self.live.clone().numpy()
-        if self.disturbed:
-            values[3] += 1.0
-        return [Shard(ShardSpec("w", "master", (6,), 0, 6), values)]
+    def state_specs(self) -> list[ShardSpec]:
+        return [ShardSpec("w", "master", (6,), 0, 6)]
 
 
 class Desk:
@@ -49,7 +50,11 @@ class Desk:
         self.missed: list[tuple[int, int, str]] = []
         self.hold = threading.Event()
         self.hold.set()
+        self.before = threading.Event()
+        self.before.set()
         self.written: list[int] = []
+        self.sealed: list[Slot] = []
+        self.slots = [Slot.private(4096) for _ in range(2)]
         self.writer = SnapshotWriter(
             self.store,
             rank=0,
@@ -57,8 +62,14 @@ class Desk:
             deliver=self._deliver,
             missed=lambda *what: self.missed.append(what),
             written=self._written,
-            **{"deadline_s": LIMIT_S, **more},
+            sealed=self.sealed.append,
+            **{"deadline_s": LIMIT_S, "acquire": self._acquire, **more},
         )
+
+    def _acquire(self, size_bytes: int) -> list[Slot]:
+        assert size_bytes == 64
+        self.before.wait(LIMIT_S)
+        return self.slots
 
     def _written(self, step: int) -> None:
         self.hold.wait(LIMIT_S)
@@ -72,7 +83,7 @@ class Desk:
 
     def take(self, step: int = 10, state: State | None = None, generation: int = 1) -> bool:
         return self.writer.take(
-            state or State(),  # type: ignore[arg-type] # the two methods that are used
+            state or State(),  # type: ignore[arg-type] # the methods that are used
             generation=generation,
             step=step,
             meta=checkpoint_meta(step),
@@ -106,11 +117,64 @@ def test_training_may_go_on_at_once(desk: Desk) -> None:
     assert desk.parts[0].digest == desk.parts[1].digest
 
 
-def test_a_copy_that_was_disturbed_is_never_written(desk: Desk) -> None:
-    desk.take(state=State(disturbed=True))
+def test_a_copy_that_was_disturbed_is_never_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disturbed(live: list[torch.Tensor], targets: list[Words]) -> list[int]:
+        sums = copy_with_sums(live, targets)
+        targets[0][3] ^= 1
+        return sums
+
+    monkeypatch.setattr(module, "copy_with_sums", disturbed)
+    desk.take()
     assert desk.writer.wait(LIMIT_S)
-    assert desk.parts == []
+    assert (desk.parts, desk.sealed) == ([], [])
     assert desk.missed == [(1, 10, "the copy of w differs from the live state")]
+
+
+def test_a_copy_that_is_disturbed_while_it_is_written_is_never_committed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disturbed(store: FragileStore, **more: Any) -> RankPart:
+        part = write_part(store, **more)
+        desk.slots[0].words[2] ^= 1
+        return part
+
+    monkeypatch.setattr(module, "write_part", disturbed)
+    desk.take()
+    assert desk.writer.wait(LIMIT_S)
+    assert (desk.parts, desk.sealed) == ([], [])
+    assert [slot.record for slot in desk.slots] == [None, None]
+    assert desk.missed == [(1, 10, "the copy of w differs from the live state")]
+
+
+def test_the_newest_snapshots_stay_in_their_slots(desk: Desk) -> None:
+    for step in (10, 20, 30):
+        desk.take(step)
+        assert desk.writer.wait(LIMIT_S)
+    assert [len(list(desk.writer.images(CheckpointRef(1, step)))) for step in (10, 20, 30)] == [0, 1, 1]
+    assert len(desk.sealed) == 3
+    assert {slot.record.step for slot in desk.slots if slot.record is not None} == {20, 30}
+
+
+def test_the_first_copy_waits_for_its_slots(desk: Desk) -> None:
+    desk.before.clear()
+    threading.Timer(0.05, desk.before.set).start()
+    assert desk.take()
+    assert desk.writer.wait(LIMIT_S)
+    assert [part.step for part in desk.parts] == [10]
+
+
+def test_slots_that_cannot_be_had_are_told_at_the_next_save() -> None:
+    desk = Desk(acquire=lambda _size: [Slot.private(1)])
+    with pytest.raises(InternalError, match="does not fit"):
+        desk.take()
+    desk.writer.close(LIMIT_S)
+
+
+def test_another_engine_of_the_same_shape_uses_the_same_slots(desk: Desk) -> None:
+    desk.take(10)
+    assert desk.writer.wait(LIMIT_S)
+    desk.writer.prepare(State())  # type: ignore[arg-type] # as above
+    assert len(list(desk.writer.images(CheckpointRef(1, 10)))) == 1
 
 
 def test_numbers_that_are_not_finite_are_written_and_counted(desk: Desk) -> None:

@@ -1,0 +1,280 @@
+"""The vaults of a run: one detached actor on each node, made before an attempt, looked after, and ended with the run."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import StormsailError
+from stormsail.platform.home import Home
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.vault.folder import VaultFolder, shared_memory_bytes, sweep
+from stormsail.platform.vault.keeper import VaultKeeper, VaultState
+from stormsail.workers import quiet
+from stormsail.workers.vault_link import NAMESPACE, vault_name
+
+Tell = Callable[..., object]
+
+_GIB = 1 << 30
+_SHARE = 0.5  # of the free shared memory, where no budget is configured
+_STALE_S = 600.0
+_CALL_S = 30.0
+_LOOK_S = 5.0
+_CHUNK_S = 60.0
+
+
+def budget_of(vault_gib: float | None, free_bytes: int) -> int:
+    """The budget of one node's vault, in bytes: as configured, or half of what is free."""
+    return int(free_bytes * _SHARE) if vault_gib is None else int(vault_gib * _GIB)
+
+
+class VaultActor:
+    """One run's vault on one node, as an actor. Every method is called by Ray, in one of several threads."""
+
+    def __init__(self, run_url: str, node: str, vault_gib: float | None, log_folder: str) -> None:
+        quiet.redirect_output(Path(log_folder) / f"vault-{node[:12]}.log")
+        quiet.quiet_process(full_logs=True)
+        self._node = node
+        home = Home.here()
+        sweep(home, now_s=time.time(), grace_s=_STALE_S)
+        folder = VaultFolder.of(home, run_url, node)
+        # What a vault before this one had taken is free for this one.
+        free = shared_memory_bytes() + folder.used_bytes()
+        self._keeper = VaultKeeper(folder, budget_of(vault_gib, free))
+        self._buddy: Any = None
+        self._outbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._copy_on, name="stormsail-vault-copies", daemon=True).start()
+
+    def state(self) -> VaultState:
+        """See `VaultKeeper.state`."""
+        return self._keeper.state()
+
+    def set_buddy(self, name: str | None) -> None:
+        """Which vault gets copies of this node's images, by the name of its actor."""
+        import ray
+
+        self._buddy = ray.get_actor(name, namespace=NAMESPACE) if name is not None else None
+        self._keeper.expect_copies(expected=name is not None)
+
+    def slots(self, rank: int, size_bytes: int, wanted: int, ranks_here: int) -> list[str]:
+        """See `VaultKeeper.slots`."""
+        return self._keeper.slots(rank, size_bytes, wanted, ranks_here)
+
+    def sealed(self, name: str) -> None:
+        """A rank of this node has sealed an image."""
+        if self._buddy is not None:
+            self._outbox.put(name)
+
+    def images(self, ref: CheckpointRef) -> list[tuple[str, bytes]]:
+        """See `VaultKeeper.images`."""
+        return self._keeper.images(ref)
+
+    def read(self, name: str, start: int, stop: int) -> bytes:
+        """See `VaultKeeper.read`."""
+        return self._keeper.read(name, start, stop)
+
+    def discard(self, name: str) -> None:
+        """See `VaultKeeper.discard`."""
+        self._keeper.discard(name)
+
+    def begin_copy(self, node: str, rank: int, size_bytes: int) -> str:
+        """See `VaultKeeper.begin_copy`."""
+        return self._keeper.begin_copy(node, rank, size_bytes)
+
+    def write_copy(self, name: str, offset: int, data: bytes) -> None:
+        """See `VaultKeeper.write_copy`."""
+        self._keeper.write_copy(name, offset, data)
+
+    def end_copy(self, name: str, record: bytes) -> None:
+        """See `VaultKeeper.end_copy`."""
+        self._keeper.end_copy(name, record)
+
+    def end(self) -> None:
+        """See `VaultKeeper.end`."""
+        self._keeper.end()
+
+    def _copy_on(self) -> None:
+        while True:
+            name = self._outbox.get()
+            try:
+                self._copy(name)
+            except StormsailError as error:
+                print(f"no copy of {name}: {error}", flush=True)  # noqa: T201 - the actor's log
+            except Exception as error:  # noqa: BLE001 - the thread's entry: one copy less, the next one may succeed
+                traceback.print_exception(error)
+
+    def _copy(self, name: str) -> None:
+        import ray
+
+        buddy = self._buddy
+        if buddy is None:
+            return
+        self._keeper.send(
+            name,
+            lambda rank, size: str(ray.get(buddy.begin_copy.remote(self._node, rank, size), timeout=_CHUNK_S)),
+            lambda there, offset, data: ray.get(buddy.write_copy.remote(there, offset, data), timeout=_CHUNK_S),
+            lambda there, record: ray.get(buddy.end_copy.remote(there, record), timeout=_CHUNK_S),
+        )
+
+
+@dataclass(slots=True)
+class _Known:
+    """A vault as it was seen last."""
+
+    node: str
+    address: str
+    name: str
+    handle: Any
+    born_s: float = 0.0
+    asked: Any = None
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Vaults:
+    """All vaults of a run, from the supervisor's side.
+
+    Attributes:
+        config: The run.
+        actor: Name of the run's supervisor, from which those of the vaults follow.
+        run_url: Address of the run's store.
+        log_folder: Where the actors write.
+        env: Environment of the actors' processes.
+    """
+
+    config: RunConfig
+    actor: str
+    run_url: str
+    log_folder: str
+    env: dict[str, str]
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _looked_s: float = 0.0
+
+    def start(self) -> list[_Known]:
+        """Have a vault start on every node that is alive, without waiting for it; gives all, in the order of buddies."""
+        if self.config.checkpoint.vault_gib == 0:
+            return []
+        alive = _alive()
+        with self._lock:
+            self._known = {node: known for node, known in self._known.items() if node in alive and not known.lost}
+            for node in sorted(set(alive) - set(self._known)):
+                name = vault_name(self.actor, node)
+                self._known[node] = _Known(node, alive[node], name, self._create(name, node))
+            return sorted(self._known.values(), key=lambda known: known.node)
+
+    def open(self, tell: Tell) -> None:
+        """Have a vault on every node that is alive, each knowing its buddy. A node that cannot have one does without."""
+        order = self.start()
+        for index, known in enumerate(order):
+            buddy = order[(index + 1) % len(order)] if len(order) > 1 else None
+            self._introduce(known, buddy, tell)
+
+    def _create(self, name: str, node: str) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return (
+            ray.remote(VaultActor)
+            .options(
+                name=name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=16,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+                runtime_env={"env_vars": self.env},
+            )
+            .remote(self.run_url, node, self.config.checkpoint.vault_gib, self.log_folder)
+        )
+
+    def _introduce(self, known: _Known, buddy: _Known | None, tell: Tell) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            ray.get(known.handle.set_buddy.remote(buddy.name if buddy is not None else None), timeout=_CALL_S)
+            state: VaultState = ray.get(known.handle.state.remote(), timeout=_CALL_S)
+        except RayError as error:
+            self._lose(known, tell, error)
+            return
+        if state.born_s != known.born_s:
+            known.born_s = state.born_s
+            copies = f"copied to {buddy.address}" if buddy is not None else "no buddy: the cluster has one node"
+            tell("vault.opened", node=known.address, budget_bytes=state.budget_bytes, buddy=copies)
+
+    def look(self, tell: Tell) -> None:
+        """Note vaults that have died or were started again; never waits. To be called every second or so."""
+        import ray
+        from ray.exceptions import RayError
+
+        now = time.monotonic()
+        with self._lock:
+            asking = [known for known in self._known.values() if known.born_s and not known.lost]
+        for known in asking:
+            if known.asked is None:
+                if now - self._looked_s >= _LOOK_S:
+                    known.asked = known.handle.state.remote()
+                continue
+            if not ray.wait([known.asked], timeout=0)[0]:
+                continue
+            answer, known.asked = known.asked, None
+            try:
+                state: VaultState = ray.get(answer)
+            except RayError as error:
+                self._lose(known, tell, error)
+                continue
+            if state.born_s != known.born_s:
+                known.born_s = state.born_s
+                tell("vault.restarted", node=known.address, images=state.images)
+        if now - self._looked_s >= _LOOK_S:
+            self._looked_s = now
+
+    def _lose(self, known: _Known, tell: Tell, error: Exception) -> None:
+        from ray.exceptions import ActorUnavailableError
+
+        if isinstance(error, ActorUnavailableError):
+            return  # Ray starts it again: the next look tells
+        known.lost = True
+        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        tell("vault.lost", node=known.address, why=f"{type(error).__name__}: {why}")
+
+    def end(self) -> None:
+        """The run is over: every vault unlinks its shared memory and goes."""
+        import ray
+        from ray.exceptions import RayError
+
+        with self._lock:
+            self._known = {}
+        for node, address in _alive().items():
+            try:  # by name: a supervisor before this one may have made it
+                handle = ray.get_actor(vault_name(self.actor, node), namespace=NAMESPACE)
+                ray.get(handle.end.remote(), timeout=_CALL_S)
+                ray.kill(handle, no_restart=True)
+            except ValueError:
+                continue  # there is none
+            except RayError as error:
+                # Its node is gone, and the memory with it; or it hangs, and the next vault there sweeps it.
+                print(f"vault on {address}: {type(error).__name__}", flush=True)  # noqa: T201 - the actor's log
+
+
+def _alive() -> dict[str, str]:
+    """Addresses of the nodes that are alive, by id."""
+    import ray
+
+    return {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]}
+
+
+def environment() -> dict[str, str]:
+    """What vaults inherit of this process's environment: where they keep things."""
+    return {name: value for name in ("STORMSAIL_HOME",) if (value := os.environ.get(name)) is not None}
