@@ -15,10 +15,10 @@ import platform
 import sys
 
 import torch
-from checkpoint_rows import sizes, speed
+from checkpoint_rows import places, sizes, speed
 from checkpoint_rows.row import Row, table
 
-PARTS = {"bytes": sizes.rows, "speed": speed.rows}
+PARTS = {"bytes": sizes.rows, "speed": speed.rows, "places": places.rows}
 
 
 def main() -> int:

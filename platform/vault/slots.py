@@ -227,7 +227,9 @@ class OpenSlot:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             size = os.fstat(self._handle).st_size
-            self.bytes: Bytes = np.frombuffer(mmap.mmap(self._handle, size, prot=mmap.PROT_READ), dtype=np.uint8)
+            # Private, and so writable for libraries that insist on it, without a way for anything to get back.
+            mapped = mmap.mmap(self._handle, size, access=mmap.ACCESS_COPY)
+            self.bytes: Bytes = np.frombuffer(mapped, dtype=np.uint8)
         except OSError:
             os.close(self._handle)
             raise
