@@ -8,14 +8,15 @@ where S3 is really used: it brings botocore.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from botocore import exceptions as boto
 
 from stormsail.platform.errors import (
     ObjectMissingError,
     PreconditionFailedError,
+    StorageDeniedError,
     StorageError,
     StorageUnavailableError,
 )
@@ -24,6 +25,8 @@ from stormsail.platform.storage.retry import Patience
 from stormsail.platform.storage.s3_requests import S3Requests, answer_time_s
 from stormsail.platform.storage.s3_upload import S3Upload, abort_upload
 from stormsail.platform.storage.store import MultipartUpload, ObjectInfo, StoreAddress
+
+_T = TypeVar("_T")
 
 _UNSATISFIABLE = 416
 _SLOWEST_BYTES_PER_S = 128 * 1024  # a body that comes slower than this counts as broken off
@@ -63,7 +66,7 @@ class S3Store:
 
         def send(client: Any) -> ObjectInfo:
             answer = client.put_object(**self._requests.at(key), Body=body, **condition)
-            return ObjectInfo(key, len(body), answer["ETag"], answer_time_s(answer))
+            return ObjectInfo(key, len(body), _etag(answer), answer_time_s(answer))
 
         def settle() -> ObjectInfo | None:
             held, info = self.get_with_info(key)
@@ -73,6 +76,30 @@ class S3Store:
             return self._requests.conditional("put", key, send, settle if condition else None)
         except ObjectMissingError as error:  # how AWS refuses If-Match where there is no object
             raise PreconditionFailedError("There is no object to replace", where=error.where) from error
+        except PreconditionFailedError:
+            if not if_none_match or self._is_there(key):
+                raise
+        return self._create_or_deny(key, send, settle)
+
+    def _create_or_deny(
+        self, key: str, send: Callable[[Any], ObjectInfo], settle: Callable[[], ObjectInfo | None]
+    ) -> ObjectInfo:
+        """Once more, as the object that stood in the way may just have been deleted; else the store cannot be used."""
+        try:
+            return self._requests.conditional("put", key, send, settle)
+        except PreconditionFailedError as error:
+            if self._is_there(key):
+                raise
+            what = "The store refuses to create an object where there is none"
+            todo = "It does not honour If-None-Match, without which two runs could overwrite each other: use another."
+            raise StorageDeniedError(what, where=error.where, todo=todo) from error
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self.head(key)
+        except ObjectMissingError:
+            return False
+        return True
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Bytes [start, end) of the object; see `ObjectStore.get`."""
@@ -123,13 +150,16 @@ class S3Store:
         # folders. So only AWS is asked to skip; everywhere the result is filtered and sorted here.
         if start_after and self._address.endpoint is None:
             wanted["StartAfter"] = self._prefix + start_after
-        infos = [
-            ObjectInfo(
-                found["Key"][len(self._prefix) :], found["Size"], found["ETag"], found["LastModified"].timestamp()
-            )
-            for page in self._pages("list_objects_v2", "ContinuationToken", "NextContinuationToken", wanted)
-            for found in page.get("Contents", [])
-        ]
+
+        def read(page: dict[str, Any]) -> Sequence[ObjectInfo]:
+            return [
+                ObjectInfo(
+                    found["Key"][len(self._prefix) :], found["Size"], _etag(found), found["LastModified"].timestamp()
+                )
+                for found in page.get("Contents", [])
+            ]
+
+        infos = self._pages("list_objects_v2", "ContinuationToken", "NextContinuationToken", wanted, read)
         after = start_after or ""
         kept = (info for info in infos if info.key > after and is_key(info.key))
         return iter(sorted(kept, key=lambda info: info.key))
@@ -145,23 +175,41 @@ class S3Store:
     def abort_stale_uploads(self, prefix: str, *, older_than_s: float) -> int:
         """Abort unfinished uploads below `prefix` that are older than this; returns how many."""
         check_prefix(prefix)
-        stale = []
-        for page in self._pages(
-            "list_multipart_uploads", "KeyMarker", "NextKeyMarker", {"Prefix": self._prefix + prefix}
-        ):
+
+        def read(page: dict[str, Any]) -> Sequence[tuple[str, str]]:
             limit = answer_time_s(page) - older_than_s  # the store's clock, not ours, dated the uploads
-            stale += [found for found in page.get("Uploads", []) if found["Initiated"].timestamp() < limit]
-        for found in stale:
-            abort_upload(self._requests, found["Key"][len(self._prefix) :], found["UploadId"])
+            return [
+                (found["Key"][len(self._prefix) :], found["UploadId"])
+                for found in page.get("Uploads", [])
+                if found["Initiated"].timestamp() < limit
+            ]
+
+        found = self._pages(
+            "list_multipart_uploads", "KeyMarker", "NextKeyMarker", {"Prefix": self._prefix + prefix}, read
+        )
+        stale = tuple(found)  # before the first is gone, as that would move the pages
+        for key, upload in stale:
+            abort_upload(self._requests, key, upload)
         return len(stale)
 
-    def _pages(self, method: str, token: str, next_token: str, wanted: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _pages(
+        self,
+        method: str,
+        token: str,
+        next_token: str,
+        wanted: dict[str, Any],
+        read: Callable[[dict[str, Any]], Sequence[_T]],
+    ) -> Iterator[_T]:
+        """What all pages of a list hold, page by page."""
+
+        def ask(client: Any) -> tuple[dict[str, Any], Sequence[_T]]:
+            page: dict[str, Any] = getattr(client, method)(Bucket=self._requests.place.bucket, **wanted)
+            return page, read(page)
+
         seen = None
         while True:
-            page = self._requests.call(
-                "list", "", lambda client: getattr(client, method)(Bucket=self._requests.place.bucket, **wanted)
-            )
-            yield page
+            page, held = self._requests.call("list", "", ask)
+            yield from held
             if not page.get("IsTruncated"):
                 return
             if page.get(next_token) in (None, seen):
@@ -212,7 +260,14 @@ class _EmptyRangeError(Exception):
 
 
 def _info(key: str, answer: dict[str, Any]) -> ObjectInfo:
-    return ObjectInfo(key, answer["ContentLength"], answer["ETag"], answer["LastModified"].timestamp())
+    return ObjectInfo(key, answer["ContentLength"], _etag(answer), answer["LastModified"].timestamp())
+
+
+def _etag(answer: dict[str, Any]) -> str:
+    etag = answer["ETag"]
+    if not isinstance(etag, str) or not etag:
+        raise ValueError("the ETag is empty")
+    return etag
 
 
 def _metadata_status(error: boto.ClientError) -> int:

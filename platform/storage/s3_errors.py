@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
 
 from stormsail.platform.errors import (
     ObjectMissingError,
@@ -36,6 +37,7 @@ _RIGHTS = (
     "s3:ListBucket on the bucket (without it, S3 answers 403 for objects that do not exist)."
 )
 _SERVER_ERROR = 500
+_SHORT = 120
 _TOO_MANY = 429
 _CONFLICT = 409
 _FORBIDDEN = 403
@@ -48,6 +50,9 @@ _BROKEN_OFF = (
     boto.IncompleteReadError,
     boto.ResponseStreamingError,
 )
+# What botocore, and whoever picks an answer apart, raise where it lacks something or is no answer of S3 at all: a proxy's
+# page, a field left out, a date that is none.
+NOT_UNDERSTOOD = (ResponseParserError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -91,9 +96,10 @@ def request_retries(error: boto.ClientError) -> int:
 
 
 def classify(error: Exception, place: Place) -> Fault:
-    """Say what a botocore error means; `error` is a `ClientError` or a `BotoCoreError`."""
-    if isinstance(error, boto.ClientError):
-        return _classify_answer(error, place)
+    """Say what an error means; it is a `ClientError`, a `BotoCoreError` or one of `NOT_UNDERSTOOD`."""
+    if not isinstance(error, boto.BotoCoreError):
+        answered = isinstance(error, boto.ClientError)
+        return _classify_answer(error, place) if answered else _classify_strange(error, place)
     if isinstance(error, boto.SSLError) and "CERTIFICATE" in str(error).upper():
         todo = "Check the endpoint's certificate, or set AWS_CA_BUNDLE to your authority's file."
         return Fault(
@@ -111,6 +117,21 @@ def classify(error: Exception, place: Place) -> Fault:
         what = f"The connection to {place.endpoint} broke off or timed out ({type(error).__name__})"
         return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where))
     return Fault(FaultClass.FINAL, StorageError(f"The S3 client refused: {error}", where=place.where))
+
+
+def _classify_strange(error: Exception, place: Place) -> Fault:
+    if isinstance(error, RecursionError):
+        what = f"The store at {place.endpoint} redirects in a circle"
+        todo = "Set storage.region to the bucket's region, and check storage.endpoint."
+        return Fault(FaultClass.FINAL, StorageDeniedError(what, where=place.where, todo=todo))
+    what = f"The answer of {place.endpoint} cannot be understood ({type(error).__name__}: {_in_short(error)})"
+    todo = "Is this an S3 server, and is there a proxy in between?"
+    return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where, todo=todo))
+
+
+def _in_short(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
 def _classify_answer(error: boto.ClientError, place: Place) -> Fault:

@@ -18,7 +18,7 @@ from stormsail.platform.errors import (
 )
 from stormsail.platform.storage.retry import Fault, FaultClass, Patience, Retries
 from stormsail.platform.storage.s3_client import ClientSource
-from stormsail.platform.storage.s3_errors import Place, classify, request_retries
+from stormsail.platform.storage.s3_errors import NOT_UNDERSTOOD, Place, classify, request_retries
 from stormsail.platform.storage.store import StoreAddress
 
 _T = TypeVar("_T")
@@ -61,7 +61,7 @@ class S3Requests:
         Args:
             operation: Its name, for messages.
             key: The object.
-            request: Does it once with the given client.
+            request: Does it once with the given client, and picks the answer apart.
             settle: Called when the request was refused after an earlier try whose fate is unknown; returns the
                 result if that earlier try had succeeded, else None.
         """
@@ -71,7 +71,7 @@ class S3Requests:
         while True:
             try:
                 result = request(self._clients.get())
-            except (boto.ClientError, boto.BotoCoreError) as error:
+            except (boto.ClientError, boto.BotoCoreError, *NOT_UNDERSTOOD) as error:
                 fault = classify(error, place)
                 uncertain = retries.failures > 0 or (isinstance(error, boto.ClientError) and request_retries(error) > 0)
                 if (

@@ -81,13 +81,20 @@ class S3Upload:
             )
         if self._upload_id is None:
             at = self._requests.at(self._key)
-            answer = self._requests.call("upload", self._key, lambda client: client.create_multipart_upload(**at))
-            self._upload_id = answer["UploadId"]
+            self._upload_id = self._requests.call(
+                "upload", self._key, lambda client: str(client.create_multipart_upload(**at)["UploadId"])
+            )
         body = bytes(self._buffer)
         where = {**self._requests.at(self._key), "UploadId": self._upload_id, "PartNumber": len(self._parts) + 1}
-        answer = self._requests.call("upload", self._key, lambda client: client.upload_part(**where, Body=body))
-        sums = {name: value for name, value in answer.items() if name.startswith("Checksum") and name != "ChecksumType"}
-        self._parts.append({"PartNumber": where["PartNumber"], "ETag": answer["ETag"], **sums})
+
+        def send(client: Any) -> dict[str, Any]:
+            answer = client.upload_part(**where, Body=body)
+            sums = {
+                name: text for name, text in answer.items() if name.startswith("Checksum") and name != "ChecksumType"
+            }
+            return {"PartNumber": where["PartNumber"], "ETag": answer["ETag"], **sums}
+
+        self._parts.append(self._requests.call("upload", self._key, send))
         self._buffer.clear()
 
     def _join(self, *, if_none_match: bool) -> ObjectInfo:

@@ -7,6 +7,7 @@ refuses checksum headers, or no longer takes temporary credentials.
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +24,24 @@ class Refusal:
     message: str = "as the test wants it"
 
 
-Rule = Callable[[str, str, Message], Refusal | None]
+@dataclass(frozen=True)
+class Raw:
+    """An answer byte for byte; `promised` is what its Content-Length says, if not the body's own."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    promised: int | None = None
+
+
+@dataclass(frozen=True)
+class Stall:
+    """No answer for so long, and then the connection ends without one."""
+
+    seconds: float
+
+
+Rule = Callable[[str, str, Message], Refusal | Raw | Stall | None]
 
 
 def _no_faults(_method: str, _path: str, _headers: Message) -> Refusal | None:
@@ -31,7 +49,11 @@ def _no_faults(_method: str, _path: str, _headers: Message) -> Refusal | None:
 
 
 class FakeS3(ThreadingHTTPServer):
-    """Objects in memory; `rule` may refuse any request, `conditions` says whether conditional puts are honoured."""
+    """Objects in memory; `rule` may refuse any request, `conditions` says whether conditional puts are honoured.
+
+    A list has at most `page` objects; the next page is asked for with the token that it gave. Of the next `cuts`
+    bodies only half is sent.
+    """
 
     daemon_threads = True
 
@@ -40,7 +62,10 @@ class FakeS3(ThreadingHTTPServer):
         self.conditions = conditions
         self.rule = rule
         self.objects: dict[str, bytes] = {}
+        self.page = 1000
+        self.cuts = 0
         self.requests: list[tuple[str, str]] = []
+        self.closing = threading.Event()
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
@@ -48,7 +73,11 @@ class FakeS3(ThreadingHTTPServer):
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def handle_error(self, *_args: object) -> None:
+        """Clients that hang up are what the tests are about."""
+
     def close(self) -> None:
+        self.closing.set()
         self.shutdown()
         self.server_close()
 
@@ -74,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         query = parse_qs(urlsplit(self.path).query)
         if "list-type" in query:
-            self._answer(200, self._listing(query.get("prefix", [""])[0]))
+            self._answer(200, self._listing(query.get("prefix", [""])[0], query.get("continuation-token", [""])[0]))
             return
         self._send_object()
 
@@ -104,10 +133,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refused(self) -> bool:
         self.server.requests.append((self.command, self.path))
-        refusal = self.server.rule(self.command, self.path, self.headers)
-        if refusal is not None:
-            self._refuse(refusal)
-        return refusal is not None
+        found = self.server.rule(self.command, self.path, self.headers)
+        if isinstance(found, Refusal):
+            self._refuse(found)
+        elif isinstance(found, Raw):
+            self._answer(found.status, found.body, headers=dict(found.headers), promised=found.promised)
+        elif isinstance(found, Stall):
+            self.server.closing.wait(found.seconds)
+            self.close_connection = True
+        return found is not None
 
     def _refuse(self, refusal: Refusal) -> None:
         xml = f"<Error><Code>{refusal.code}</Code><Message>{refusal.message}</Message></Error>"
@@ -118,27 +152,51 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.server.objects.get(self._key)
         if body is None:
             self._refuse(Refusal(404, "NoSuchKey"))
-        else:
-            self._answer(200, body, headers={"ETag": _etag(body), "Last-Modified": formatdate(usegmt=True)})
+            return
+        headers = {"ETag": _etag(body), "Last-Modified": formatdate(usegmt=True)}
+        status, asked = 200, re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked is not None:
+            first, total = int(asked[1]), len(body)
+            body = body[first : int(asked[2]) + 1 if asked[2] else None]
+            if not body:
+                self._refuse(Refusal(416, "InvalidRange"))
+                return
+            headers["Content-Range"] = f"bytes {first}-{first + len(body) - 1}/{total}"
+            status = 206
+        with self.server.lock:
+            cut = self.command == "GET" and self.server.cuts > 0
+            self.server.cuts -= cut
+        self._answer(status, body[: len(body) // 2] if cut else body, headers=headers, promised=len(body))
 
-    def _listing(self, prefix: str) -> bytes:
+    def _listing(self, prefix: str, after: str) -> bytes:
         with self.server.lock:
             held = sorted((key, body) for key, body in self.server.objects.items() if key.startswith(prefix))
+        held = [(key, body) for key, body in held if key > after]
+        more = len(held) > self.server.page
+        held = held[: self.server.page]
         rows = "".join(
             f"<Contents><Key>{key}</Key><Size>{len(body)}</Size><ETag>{_etag(body)}</ETag>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
             for key, body in held
         )
-        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>".encode()
+        token = f"<NextContinuationToken>{held[-1][0]}</NextContinuationToken>" if more else ""
+        return (
+            f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}</ListBucketResult>".encode()
+        )
 
-    def _answer(self, status: int, body: bytes = b"", *, headers: dict[str, str] | None = None) -> None:
+    def _answer(
+        self, status: int, body: bytes = b"", *, headers: dict[str, str] | None = None, promised: int | None = None
+    ) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        length = len(body) if promised is None else promised
+        self.send_header("Content-Length", str(length))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+        if length > len(body):
+            self.close_connection = True
 
 
 def _etag(body: bytes) -> str:
