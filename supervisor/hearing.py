@@ -189,7 +189,6 @@ class Hearing:
         key = (beat.attempt, beat.rank)
         if number <= self._last_line.get(key, 0):
             return
-        self._last_line[key] = number
         if kind == "loop.ended":
             self.loop_end = fields
         elif kind == "checkpoint.missed":
@@ -198,6 +197,7 @@ class Hearing:
             if kind == "replay.finished":
                 fields |= self._replay_ended()
             self._ledger.note(kind, **fields)
+        self._last_line[key] = number  # now: what could not be noted, as the disk was full, is said again
 
     def _replay_ended(self) -> dict[str, Any]:
         if self._ledger.phase is RunPhase.REPLAYING:

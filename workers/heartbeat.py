@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from stormsail.platform.errors import StorageError
 from stormsail.platform.messages import Heartbeat, HeartbeatReply, Phase, StepRow
 
 _EXIT_ABORTED = 75
@@ -136,7 +137,8 @@ def supervisor_sender(supervisor: Any, *, timeout_s: float) -> Callable[[Heartbe
     def send(beat: Heartbeat) -> HeartbeatReply:
         try:
             reply: HeartbeatReply = ray.get(supervisor.heartbeat.remote(beat), timeout=timeout_s)
-        except (RayActorError, GetTimeoutError) as error:
+        except (RayActorError, GetTimeoutError, StorageError) as error:
+            # A supervisor whose disk is full heard it and could not note it: no reason for this worker to end.
             raise ConnectionError(str(error)) from error
         return reply
 

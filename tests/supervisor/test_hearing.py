@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from tests.support.run_kit import (
     written_part,
 )
 
-from stormsail.platform.errors import ConfigError
+from stormsail.platform.errors import ConfigError, StorageFullError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import (
     CheckpointRef,
@@ -295,3 +297,22 @@ class TestAfterTheAttempt:
         ref = staff.checkpoint(10, good=True)
         assert staff.hearing.restore_failed(ref, "late news").stop_reason
         assert staff.ledger.record.corrupt == frozenset()
+
+
+def test_what_could_not_be_noted_is_noted_when_it_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's disk is full for a while; training has gone on, and nothing that it said is lost."""
+    staff = Staff(FragileStore(), tmp_path)
+    staff.begin()
+    said = beat(step=4, rows=(step_row(3),), lines=((1, "spike.watch", {"step": 3}), (2, "spike.watch", {"step": 4})))
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        with pytest.raises(StorageFullError):
+            staff.hearing.heartbeat(said)
+    staff.hearing.heartbeat(said)
+    staff.hearing.heartbeat(said)
+    assert [event.step for event in Journal.read(staff.store) if event.kind == "spike.watch"] == [3, 4]
+    staff.close()
+
+
+def full(_handle: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

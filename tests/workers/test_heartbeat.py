@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import ray
 
+from stormsail.platform.errors import StorageFullError
 from stormsail.platform.messages import Heartbeat, HeartbeatReply, Phase, StepRow
-from stormsail.workers.heartbeat import HeartbeatThread
+from stormsail.workers.heartbeat import HeartbeatThread, supervisor_sender
 
 
 def row(step: int) -> StepRow:
@@ -86,3 +88,19 @@ def test_an_order_to_leave_ends_the_process(ear: Ear, line: HeartbeatThread, mon
     ear.reply = HeartbeatReply()  # before the real exit comes back
     assert left
     assert set(left) == {75}
+
+
+def test_a_supervisor_whose_disk_is_full_counts_as_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers, but could not note what it heard: that is said again, and no reason for a worker to end."""
+
+    class Supervisor:
+        class heartbeat:  # noqa: N801 - as Ray shows an actor's method
+            @staticmethod
+            def remote(_beat: Heartbeat) -> None: ...
+
+    def get(_ref: object, *, timeout: float) -> HeartbeatReply:
+        raise StorageFullError(f"No space left, heard within {timeout} s")
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(ConnectionError, match="No space left"):
+        supervisor_sender(Supervisor(), timeout_s=1.0)(Heartbeat(1, 1, 0, Phase.STEP, 3, (), ()))
