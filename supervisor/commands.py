@@ -252,21 +252,19 @@ def checkpoints_ls(run: RunArgument, *, storage: StorageOption = None, as_json: 
 def checkpoints_verify(run: RunArgument, *, storage: StorageOption = None, as_json: JsonOption = False) -> None:
     """Read every byte of every checkpoint and compare; exit 3 and the objects' names if one is damaged."""
     from stormsail.supervisor import places
-    from stormsail.supervisor.shelf import verify_shelf
+    from stormsail.supervisor.shelf_verify import render_verified, verify_shelf
 
     place = places.locate(Home.here(), run, storage, _notify)
     found = verify_shelf(place)
     if as_json:
         emit_json({"run": place.name, "checkpoints": found.checked, "problems": found.problems})
     else:
-        emit(f"{found.checked} checkpoints verified, {len(found.problems)} problems")
-        for problem in found.problems:
-            emit(f"  {problem['checkpoint']}: {problem['key']}: {problem['detail']}")
+        emit(render_verified(found))
     if found.problems:
         error: StormsailError = CheckpointError(
             f"{len(found.problems)} damaged or missing objects",
             where=place.address.url,
             todo="the run restores from the newest checkpoint that is whole; damaged ones are never used",
-            objects=tuple(problem["key"] for problem in found.problems),
+            objects=tuple(problem.key for problem in found.problems),
         )
         raise error

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keys import PACKS, PARTS, owner_of
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
-from stormsail.platform.checkpoint.verify import verify
 from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
@@ -20,19 +18,6 @@ from stormsail.supervisor.record import fold
 
 _MB = 1_000_000
 _SPOKEN = re.compile(r"(?:(?P<generation>[0-9]{1,9})/)?(?P<step>[0-9]{1,12})")
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What a verification found.
-
-    Attributes:
-        checked: Checkpoints read whole.
-        problems: One for each damaged or missing object.
-    """
-
-    checked: int
-    problems: list[dict[str, str]]
 
 
 def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
@@ -153,16 +138,3 @@ def _wanted(place: RunPlace, spoken: str, live: list[CheckpointRef]) -> list[Che
     if match["generation"] is None:
         return [ref for ref in live if ref.step == int(match["step"])]
     return [CheckpointRef(int(match["generation"]), int(match["step"]))]
-
-
-def verify_shelf(place: RunPlace) -> Verified:
-    """Read and check every byte of every committed checkpoint."""
-    store = place.store()
-    scan = scan_commits(store)
-    problems = [{"checkpoint": "unreadable", "key": problem.key, "detail": problem.detail} for problem in scan.problems]
-    for commit in scan.commits:
-        problems += [
-            {"checkpoint": f"{commit.generation}/{commit.step}", "key": problem.key, "detail": problem.detail}
-            for problem in verify(store, commit)
-        ]
-    return Verified(len(scan.commits), problems)
