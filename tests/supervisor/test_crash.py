@@ -1,0 +1,183 @@
+"""A whole run of saves, commits, retention and sweeps dies at any storage operation, and the next one goes on exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.platform.checkpoint.conftest import CrashingStore
+from tests.support.run_kit import LIMIT_S, checkpoint_meta, small_config
+
+from stormsail.platform.checkpoint.chain import ChainPolicy
+from stormsail.platform.checkpoint.collector import collect, collect_litter
+from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.keys import owner_of
+from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations, live_refs, newest_first
+from stormsail.platform.checkpoint.reader import first_sound, load_manifest, read_shards
+from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.checkpoint.shards import Shard, ShardSpec
+from stormsail.platform.checkpoint.writer import write_part
+from stormsail.platform.errors import StorageUnavailableError
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.storage.store import ObjectStore
+from stormsail.supervisor.committer import Committed, Committer
+from stormsail.supervisor.keeping import retention_plan
+from stormsail.workers.deltas import Deltas
+
+SIZE, RANKS = 900, 2
+CONFIG = small_config(
+    checkpoint={"every_steps": 10, "good_after_steps": 1, "keep_last": 1},
+    rollback={"min_steps": 20},
+    fp32={"window_steps": 20},
+)
+POLICY = ChainPolicy(max_deltas=2)
+COMPONENTS = ("exp_avg", "exp_avg_sq", "master")
+
+
+@dataclass
+class Process:
+    """Writers, committer and collector of one generation, in one process that dies with its store."""
+
+    store: ObjectStore
+    generation: int
+    published: list[CheckpointRef] = field(default_factory=list)
+    missed: list[CheckpointRef] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.deltas = [
+            Deltas(self.store, world_size=RANKS, policy=POLICY, noted=lambda *_: None) for _ in range(RANKS)
+        ]
+        self.committer = Committer(
+            self.store,
+            deadline_s=LIMIT_S,
+            on_commit=self._on_commit,
+            on_missed=lambda generation, step, _why: self.missed.append(CheckpointRef(generation, step)),
+            parent_of=lambda _generation: None,
+        )
+
+    def _on_commit(self, done: Committed) -> None:
+        self.published.append(done.manifest.ref)
+
+    def save(self, step: int) -> None:
+        """All ranks write, and the committer publishes, or does not."""
+        ref = CheckpointRef(self.generation, step)
+        for rank, deltas in enumerate(self.deltas):
+            scheduled = deltas.plan(ref)
+            shards = shards_of(ref, rank)
+            part = write_part(
+                self.store,
+                generation=ref.generation,
+                step=ref.step,
+                rank=rank,
+                world_size=RANKS,
+                shards=shards,
+                cancelled=lambda: False,
+                pack_bytes=4000,
+                base=deltas.base_for(ref, scheduled),
+            )
+            deltas.wrote(part, shards, scheduled)
+            self.committer.add(part, checkpoint_meta(step, RANKS) if rank == 0 else None, 0.0)
+        assert self.committer.drain(LIMIT_S)
+        if ref in self.missed:
+            raise StorageUnavailableError("the process died here")
+
+    def prune(self) -> None:
+        commits = scan_commits(self.store).commits
+        live = live_refs(list_generations(self.store), commits)
+        collect(self.store, retention_plan(CONFIG, commits, good=live, live=live))
+
+    def run(self, steps: range) -> None:
+        """As a supervisor would: begin a generation, save, and delete after each commit."""
+        for step in steps:
+            self.save(step)
+            self.prune()
+        collect_litter(self.store, now_s=4e9, grace_s=1.0)
+
+
+def shards_of(ref: CheckpointRef, rank: int) -> list[Shard]:
+    """A rank's share of the state that `ref` names; the weights drift, the first moments are always new."""
+    start = SIZE // RANKS * rank
+    shards = []
+    for number, component in enumerate(COMPONENTS):
+        values = np.random.default_rng(number).normal(0, 1, SIZE)
+        noise = np.random.default_rng([ref.generation, ref.step, number]).normal(0, 1, SIZE)
+        values = noise if component == "exp_avg" else values * (1 + 1e-5 * noise)
+        part = values.astype(np.float32)[start : start + SIZE // RANKS]
+        shards.append(Shard(ShardSpec("w", component, (SIZE,), start, part.size), part))
+    return shards
+
+
+def is_exact(store: ObjectStore, ref: CheckpointRef) -> bool:
+    """Whether one reader gets every bit of what two wrote."""
+    specs = [ShardSpec("w", component, (SIZE,), 0, SIZE) for component in COMPONENTS]
+    found = read_shards(store, load_manifest(store, ref), specs, threads=1)
+    wanted = zip(*(shards_of(ref, rank) for rank in range(RANKS)), strict=True)
+    return all(
+        np.array_equal(shard.words, np.concatenate([piece.words for piece in pieces]))
+        for shard, pieces in zip(found, wanted, strict=True)
+    )
+
+
+def newest(store: ObjectStore) -> CheckpointRef | None:
+    commits = scan_commits(store).commits
+    order = newest_first(live_refs(list_generations(store), commits))
+    passed: list[CheckpointRef] = []
+    found = first_sound(store, order, on_problem=lambda ref, _problems: passed.append(ref))
+    assert passed == [], "what was committed is not whole"
+    return found
+
+
+def begin(store: ObjectStore, number: int, parent: CheckpointRef | None) -> None:
+    made = Generation(
+        number, parent.generation if parent else None, parent.step if parent else 0, "test", "test", float(number)
+    )
+    create_generation(store, made)
+
+
+def die_and_go_on(limit: int, *, takes_effect: bool) -> bool:
+    """One run dies at the operation `limit`, the next goes on from what it left. Gives whether the first one died."""
+    store = MemoryStore()
+    ensure_format(store)
+    begin(store, 1, None)
+    first = Process(CrashingStore(store, limit, takes_effect=takes_effect), 1)
+    died = False
+    try:
+        first.run(range(10, 80, 10))
+    except StorageUnavailableError:
+        died = True
+    first.committer.close()
+    found = newest(store)
+    last = first.published[-1] if first.published else None
+    # The answer to the last commit may have been lost with the process: then it is there, and was never heard of.
+    beyond = found is not None and (last is None or found.step == last.step + 10)
+    assert found == last or (takes_effect and beyond), f"{found} is there, {last} was published"
+    assert found is None or is_exact(store, found)
+    begin(store, 2, found)
+    second = Process(store, 2)
+    step = found.step if found else 0
+    second.run(range(step + 10, step + 30, 10))
+    second.committer.close()
+    assert newest(store) == CheckpointRef(2, step + 20)
+    left = {item.ref for item in scan_commits(store).commits}
+    assert {owner_of(info.key) for info in store.list()} - {None} == left, "litter is left"
+    assert all(is_exact(store, ref) for ref in left)
+    return died
+
+
+@settings(max_examples=12)
+@given(limit=st.integers(0, 110), takes_effect=st.booleans())
+def test_a_run_that_dies_anywhere_goes_on_from_its_newest_commit(limit: int, takes_effect: bool) -> None:
+    die_and_go_on(limit, takes_effect=takes_effect)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("takes_effect", [False, True])
+def test_a_run_that_dies_at_each_operation_in_turn(takes_effect: bool) -> None:
+    limit = 0
+    while die_and_go_on(limit, takes_effect=takes_effect):
+        limit += 1
+    assert limit > 100
