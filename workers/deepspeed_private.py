@@ -65,6 +65,11 @@ def optimizer_states(engine: Any) -> list[dict[str, Any]]:
     return [inner.state[flat] for flat in flats]
 
 
+def flat_sizes(engine: Any) -> list[int]:
+    """Elements of each flat fp32 group of this rank, padding included; in the order of `optimizer_states`."""
+    return [int(flat.numel()) for flat in engine.optimizer.fp32_partitioned_groups_flat]
+
+
 def _create_states(zero: Any) -> None:
     """Let the optimizer make its own state tensors by a step that cannot move a weight: zero gradients, LR 0."""
     rates = [group["lr"] for group in zero.optimizer.param_groups]

@@ -18,8 +18,8 @@ from torch import nn
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import micro_steps
-from stormsail.platform.errors import StateMismatchError
-from stormsail.workers import deepspeed_private, factories
+from stormsail.platform.errors import ConfigError, StateMismatchError
+from stormsail.workers import deepspeed_private, factories, optimizer_states
 from stormsail.workers.seeding import seed_all
 
 MASTER = "master"
@@ -71,6 +71,7 @@ class ZeroEngine:
         self.device = device
         self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]
         self.pieces = tuple(_piece(name, p, rank) for name, p in self._parameters)
+        self._can_be_saved = False
         self._base_rates = [float(group["lr"]) / config.optimizer.lr for group in self._inner.param_groups]
 
     @property
@@ -144,7 +145,23 @@ class ZeroEngine:
     def apply(self) -> bool:
         """Take the optimizer step (collective). Returns whether DeepSpeed really applied it."""
         self._engine.step()
-        return bool(self._engine.was_step_applied())
+        applied = bool(self._engine.was_step_applied())
+        if applied and not self._can_be_saved:
+            self._check_optimizer()
+        return applied
+
+    def _check_optimizer(self) -> None:
+        """After its first step an optimizer shows what state it keeps; better now than at the first checkpoint."""
+        states = deepspeed_private.optimizer_states(self._engine)
+        found = optimizer_states.problem(states, deepspeed_private.flat_sizes(self._engine))
+        if found:
+            raise ConfigError(
+                f"the optimizer's state cannot be kept in checkpoints: {found}",
+                where="optimizer.factory",
+                todo="use one whose state is fp32 and shaped like the parameters (AdamW, SGD, Lion); 8-bit and "
+                "factored states cannot be cut over any number of workers",
+            )
+        self._can_be_saved = True
 
     def drop(self) -> None:
         """Throw the gradient of this step away; weights, moments and Adam's step stay as they are."""

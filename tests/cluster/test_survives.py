@@ -21,6 +21,7 @@ from tests.support.machine import (
 )
 
 from stormsail.platform.checkpoint.commits import load_manifest
+from stormsail.platform.checkpoint.verify import verify
 from stormsail.platform.messages import CheckpointRef
 from stormsail.supervisor.reading import ReadRun
 
@@ -119,6 +120,42 @@ def test_a_finished_run_is_extended_by_more_steps(extended: SimpleNamespace) -> 
     continued = of_kind(extended.run.events, "run.continued")[-1]
     assert data(continued)["changes"] == ["train.steps: 70 -> 90"]
     assert "fault.detected" not in kinds(extended.run.events)
+
+
+@pytest.fixture(scope="module")
+def reshaped(machine: Machine, extended: SimpleNamespace) -> ReadRun:
+    """The same run goes on with one worker, and then with three."""
+    config = machine.write("straight")
+    machine.run("train", config, "--set", "train.steps=100", "--set", "cluster.workers=1")
+    three = ("cluster.workers=3", "cluster.cpus_per_worker=0.5", "train.steps=110")
+    machine.run("train", config, *(word for change in three for word in ("--set", change)))
+    return machine.read("straight")
+
+
+def test_a_run_goes_on_with_another_number_of_workers(reshaped: ReadRun) -> None:
+    """Cases 9 to 11, from two workers to one and to three."""
+    assert reshaped.record.outcome == "finished"
+    assert sorted(final_rows(reshaped)) == list(range(110))
+    assert [data(event)["world_size"] for event in of_kind(reshaped.events, "world.formed")][-2:] == [1, 3]
+    assert [event.step for event in of_kind(reshaped.events, "state.restored")][-2:] == [90, 100]
+    assert "fault.detected" not in kinds(reshaped.events)
+
+
+def test_the_journal_says_that_bits_may_differ_from_then_on(reshaped: ReadRun) -> None:
+    changes = [data(event)["changes"] for event in of_kind(reshaped.events, "run.continued")][-2:]
+    assert "cluster.workers: 2 -> 1 (no longer bit for bit)" in changes[0]
+    assert "cluster.workers: 1 -> 3 (no longer bit for bit)" in changes[1]
+
+
+def test_training_continues_and_its_checkpoints_are_whole(reshaped: ReadRun) -> None:
+    losses = {step: float(row["loss"]) for step, row in final_rows(reshaped).items()}
+    for step in (90, 100):
+        assert abs(losses[step] - losses[step - 1]) < 0.5
+    store = reshaped.place.store()
+    for step, ranks in ((100, 1), (110, 3)):
+        (ref,) = (commit.ref for commit in reshaped.record.commits if commit.ref.step == step)
+        assert load_manifest(store, ref).meta.world_size == ranks
+        assert verify(store, ref) == []
 
 
 @pytest.fixture(scope="module")

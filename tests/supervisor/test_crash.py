@@ -48,9 +48,7 @@ class Process:
     missed: list[CheckpointRef] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.deltas = [
-            Deltas(self.store, world_size=RANKS, policy=POLICY, noted=lambda *_: None) for _ in range(RANKS)
-        ]
+        self.deltas = [Deltas(self.store, world_size=RANKS, policy=POLICY, noted=lambda *_: None) for _ in range(RANKS)]
         self.committer = Committer(
             self.store,
             deadline_s=LIMIT_S,
@@ -169,7 +167,7 @@ def die_and_go_on(limit: int, *, takes_effect: bool) -> bool:
 
 
 @settings(max_examples=12)
-@given(limit=st.integers(0, 110), takes_effect=st.booleans())
+@given(limit=st.integers(0, 62), takes_effect=st.booleans())
 def test_a_run_that_dies_anywhere_goes_on_from_its_newest_commit(limit: int, takes_effect: bool) -> None:
     die_and_go_on(limit, takes_effect=takes_effect)
 
@@ -180,4 +178,4 @@ def test_a_run_that_dies_at_each_operation_in_turn(takes_effect: bool) -> None:
     limit = 0
     while die_and_go_on(limit, takes_effect=takes_effect):
         limit += 1
-    assert limit > 100
+    assert limit > 50

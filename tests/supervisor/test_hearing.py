@@ -299,7 +299,9 @@ class TestAfterTheAttempt:
         assert staff.ledger.record.corrupt == frozenset()
 
 
-def test_what_could_not_be_noted_is_noted_when_it_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_noted_is_noted_when_it_is_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This machine's disk is full for a while; training has gone on, and nothing that it said is lost."""
     staff = Staff(FragileStore(), tmp_path)
     staff.begin()

@@ -40,3 +40,23 @@ class Numbers:
     def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         line = (index + np.arange(self._tokens + 1, dtype=np.int64)) % self._vocab
         return line[:-1], line[1:], np.ones(self._tokens, dtype=np.float32)
+
+
+class Quantised(torch.optim.SGD):
+    """Keeps what an 8-bit optimizer keeps: codes, a table of 256 values, and a scale for each block."""
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override] # as DeepSpeed calls it
+        super().step()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                blocks = -(-parameter.numel() // 256)
+                self.state[parameter].update(
+                    state1=torch.zeros(parameter.numel(), dtype=torch.uint8),
+                    qmap1=torch.linspace(-1, 1, 256),
+                    absmax1=torch.ones(blocks),
+                )
+
+
+def quantised(section: OptimizerSection, named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+    """An optimizer whose state is block-wise quantised."""
+    return Quantised([parameter for _, parameter in named], lr=section.lr)

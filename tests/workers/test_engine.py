@@ -10,7 +10,7 @@ import torch
 from tests.support.one_rank import backward, build, digest_of, random_batch, tiny_config, train
 
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
-from stormsail.platform.errors import StateMismatchError
+from stormsail.platform.errors import ConfigError, StateMismatchError
 from stormsail.workers.engine import MASTER, ZeroEngine
 
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
@@ -172,3 +172,11 @@ def test_a_learning_rate_of_zero_moves_nothing(engine: ZeroEngine) -> None:
     engine.set_learning_rate(0.0)
     assert engine.apply()
     assert digest_of([shard for shard in engine.copy_state() if shard.spec.component == MASTER]) == before
+
+
+def test_an_optimizer_with_quantised_state_is_refused_at_its_first_step(workshop: Workshop) -> None:
+    """Case 13: it trains, but its state could not be cut over another number of workers."""
+    engine = workshop.build(optimizer={"factory": "tests.support.user_factories:quantised"})
+    with pytest.raises(ConfigError, match="'state1' is uint8, not float32") as caught:
+        train(engine, range(1))
+    assert caught.value.where == "optimizer.factory"

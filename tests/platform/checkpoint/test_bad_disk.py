@@ -13,7 +13,7 @@ import pytest
 
 from stormsail.platform.checkpoint.reader import scan_commits, verify
 from stormsail.platform.checkpoint.runformat import ensure_format
-from stormsail.platform.errors import StorageDeniedError, StorageError, StorageFullError
+from stormsail.platform.errors import StorageDeniedError, StorageError, StorageFullError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.local import LocalStore
 
@@ -97,18 +97,17 @@ def test_a_full_disk_can_be_read_and_emptied(kit: Kit, store: LocalStore, disk: 
     assert list(store.list("packs/")) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "words"),
-    [
-        (errno.EDQUOT, StorageFullError, "No space left"),
-        (errno.EROFS, StorageDeniedError, "Not allowed by the file system"),
-        (errno.EIO, StorageError, "does not answer"),
-    ],
-)
-def test_a_disk_that_refuses_says_why(
-    kit: Kit, store: LocalStore, disk: Disk, code: int, kind: type[StorageError], words: str
-) -> None:
+REFUSALS: dict[int, tuple[type[StorageError], str]] = {
+    errno.EDQUOT: (StorageFullError, "No space left"),
+    errno.EROFS: (StorageDeniedError, "Not allowed by the file system"),
+    errno.EIO: (StorageUnavailableError, "does not answer"),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_disk_that_refuses_says_why(kit: Kit, store: LocalStore, disk: Disk, code: int) -> None:
     disk.left, disk.error = 0, code
+    kind, words = REFUSALS[code]
     with pytest.raises(kind, match=words) as caught:
         kit.save(store, kit.state(2), REF)
     assert caught.value.todo
@@ -154,7 +153,9 @@ assert kit.same(kit.restore(store, CheckpointRef(1, saved[-1]), 1, shapes=shapes
 def test_a_real_file_system_of_two_megabytes_fills_up_and_turns_read_only(tmp_path: Path) -> None:
     """In a mount namespace of its own, so that nothing is left of it."""
     command = f"mount -t tmpfs -o size=2m tmpfs {tmp_path} && exec {sys.executable} -c '{SCRIPT}' {tmp_path}"
-    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip(f"no mount namespace can be made here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
