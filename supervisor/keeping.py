@@ -61,12 +61,12 @@ class Keeper:
         self._config = config
         self._ledger = ledger
         self._store = store
-        self._missed_in_row = 0
+        self._missed: set[CheckpointRef] = set()
 
     def committed(self, done: Committed) -> None:
         """A checkpoint was published; called from the committer's thread."""
         manifest = done.manifest
-        self._missed_in_row = 0
+        self._missed = set()
         self._ledger.note(
             "checkpoint.committed",
             step=manifest.step,
@@ -80,10 +80,13 @@ class Keeper:
 
     def missed(self, generation: int, step: int, why: str) -> None:
         """A save was abandoned; training goes on."""
-        self._missed_in_row += 1
         self._ledger.note("checkpoint.missed", step=step, generation=generation, why=why)
-        if self._missed_in_row == self._config.checkpoint.max_missed:
-            self._ledger.note("checkpoint.alert", step=step, missed=self._missed_in_row, why=why)
+        ref = CheckpointRef(generation, step)
+        if ref in self._missed:
+            return  # each rank says so, and the committer too
+        self._missed = self._missed | {ref}
+        if len(self._missed) == self._config.checkpoint.max_missed:
+            self._ledger.note("checkpoint.alert", step=step, missed=len(self._missed), why=why)
 
     def promote(self, healthy_step: int) -> None:
         """Mark what is known good now that this step was healthy."""

