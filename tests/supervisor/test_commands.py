@@ -75,7 +75,7 @@ def test_checkpoints_are_listed(command: Command, past: RunPlace) -> None:
 
 def test_a_whole_run_verifies_with_0(command: Command, past: RunPlace) -> None:
     code, out, _ = command("checkpoints", "verify", "run")
-    assert (code, out) == (0, "4 checkpoints verified, 0 problems\n")
+    assert (code, out) == (0, "4 checkpoints verified, 0 damaged or missing objects\n")
 
 
 def test_a_damaged_one_is_exit_code_3_and_named(command: Command, past: RunPlace) -> None:
@@ -84,7 +84,8 @@ def test_a_damaged_one_is_exit_code_3_and_named(command: Command, past: RunPlace
     store.put(key, store.get(key)[:-1] + b"?")
     code, out, err = command("checkpoints", "verify", "run")
     assert code == 3
-    assert f"1/20: {key}" in out
+    assert f"{key}: damaged: " in out
+    assert "(needed by 1/20)" in out
     assert "1 damaged or missing objects" in err
 
 
