@@ -35,8 +35,9 @@ from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef, World
 from stormsail.platform.storage.local import LocalStore
 from stormsail.platform.vault.folder import VaultFolder
-from stormsail.platform.vault.images import STORE, VAULT, images_in_vault
+from stormsail.platform.vault.images import images_in_vault
 from stormsail.platform.vault.keeper import VaultKeeper
+from stormsail.platform.vault.places import STORE, VAULT
 from stormsail.platform.vault.slots import Slot
 from stormsail.workers import factories
 from stormsail.workers import world as worlds

@@ -7,15 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stormsail.platform.journal_events import Event
+from stormsail.platform.vault.places import spell
 
 _MB = 1_000_000
 _GIB = 1 << 30
-_PLACE_NAMES = {
-    "memory": "memory",
-    "vault": "the node's vault",
-    "buddy": "another node's vault",
-    "store": "the store",
-}
 
 
 def clock(time_s: float) -> str:
@@ -49,13 +44,8 @@ def _restored(event: Event, data: Mapping[str, Any]) -> str:
     return (
         f"restored checkpoint {data['ref_generation']}/{data['ref_step']}: step {event.step}, "
         f"{data['tokens']:,} tokens seen, {data['precision']}, verified in {data['took_s']:.2f} s"
-        + (f", from {spell_places(data['places'])}" if data.get("places") else "")
+        + (f", from {spell(data['places'])}" if data.get("places") else "")
     )
-
-
-def spell_places(places: Mapping[str, int]) -> str:
-    """Which places a state came from, nearest first, in words."""
-    return " and ".join(_PLACE_NAMES.get(place, place) for place in places)
 
 
 def _committed(event: Event, data: Mapping[str, Any]) -> str:

@@ -133,6 +133,7 @@ class _Known:
     address: str
     name: str
     handle: Any
+    buddy: str | None = None
     born_s: float = 0.0
     asked: Any = None
     lost: bool = False
@@ -202,8 +203,9 @@ class Vaults:
         import ray
         from ray.exceptions import RayError
 
+        known.buddy = buddy.name if buddy is not None else None
         try:
-            ray.get(known.handle.set_buddy.remote(buddy.name if buddy is not None else None), timeout=_CALL_S)
+            ray.get(known.handle.set_buddy.remote(known.buddy), timeout=_CALL_S)
             state: VaultState = ray.get(known.handle.state.remote(), timeout=_CALL_S)
         except RayError as error:
             self._lose(known, tell, error)
@@ -236,6 +238,7 @@ class Vaults:
                 continue
             if state.born_s != known.born_s:
                 known.born_s = state.born_s
+                known.handle.set_buddy.remote(known.buddy)  # the new process does not know it
                 tell("vault.restarted", node=known.address, images=state.images)
         if now - self._looked_s >= _LOOK_S:
             self._looked_s = now

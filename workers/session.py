@@ -20,7 +20,7 @@ from stormsail.platform.data.order import DataOrder
 from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import CheckpointRef, Directive, Incident, Phase, World
 from stormsail.platform.storage.store import ObjectStore
-from stormsail.platform.vault.images import PLACES
+from stormsail.platform.vault.places import PLACES
 from stormsail.workers import restore as restoring
 from stormsail.workers import vitals
 from stormsail.workers.continuity import Continuity

@@ -12,8 +12,9 @@ from stormsail.platform.checkpoint.records import unseal
 from stormsail.platform.errors import CheckpointError, ClusterError, StormsailError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.vault.image import ImageRecord
-from stormsail.platform.vault.images import BUDDY, Image
+from stormsail.platform.vault.images import Image
 from stormsail.platform.vault.keeper import chunks
+from stormsail.platform.vault.places import BUDDY
 from stormsail.platform.vault.slots import Bytes
 
 NAMESPACE = "stormsail"
@@ -21,8 +22,8 @@ _CALL_S = 30.0
 
 
 def vault_name(supervisor: str, node: str) -> str:
-    """The actor name of a run's vault on a node."""
-    return f"{supervisor}-vault-{node[:12]}"
+    """The actor name of a run's vault on a node; a supervisor's begins otherwise."""
+    return f"vault-{node[:12]}:{supervisor}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,9 @@ from stormsail.platform.errors import CheckpointError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.vault.folder import VaultFolder
 from stormsail.platform.vault.image import WORD_BYTES, Elements, ImagePiece, ImageRecord, checksum
+from stormsail.platform.vault.places import MEMORY, VAULT
 from stormsail.platform.vault.slots import Bytes, OpenSlot, Slot, drop_record, open_slots, read_record
 
-MEMORY = "memory"
-VAULT = "vault"
-BUDDY = "buddy"
-STORE = "store"
-PLACES = (MEMORY, VAULT, BUDDY, STORE)  # nearest first
 _GAP_BYTES = 4096
 
 # Called with (start, stop) and the bytes that are to be filled.

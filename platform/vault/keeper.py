@@ -34,12 +34,14 @@ class VaultState:
     """What a vault says about itself.
 
     Attributes:
+        pid: Of its process.
         born_s: When this process of it began; another one after it was started again.
         images: Whole snapshots.
         used_bytes: What everything takes.
         budget_bytes: What it may take.
     """
 
+    pid: int
     born_s: float
     images: int
     used_bytes: int
@@ -79,7 +81,7 @@ class VaultKeeper:
     def state(self) -> VaultState:
         """What there is to say about it."""
         images = sum(1 for path in self._all() if _record(path) is not None)
-        return VaultState(self._born_s, images, self._folder.used_bytes(), self._budget_bytes)
+        return VaultState(os.getpid(), self._born_s, images, self._folder.used_bytes(), self._budget_bytes)
 
     def expect_copies(self, *, expected: bool) -> None:
         """Say whether half of the budget is for another node's snapshots."""

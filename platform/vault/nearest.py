@@ -20,7 +20,8 @@ from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
 from stormsail.platform.errors import CheckpointError, StormsailError
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.platform.vault.image import WORD_BYTES, Elements, ImagePiece
-from stormsail.platform.vault.images import STORE, Image
+from stormsail.platform.vault.images import Image
+from stormsail.platform.vault.places import STORE
 
 # Told (image, why) of each image that was put aside, or could not be fetched.
 Trouble = Callable[[Image, StormsailError], None]

@@ -26,6 +26,7 @@ from typing import Any
 from stormsail.platform.errors import ClusterError, ConfigError, StormsailError
 from stormsail.platform.home import Home
 from stormsail.platform.storage.embedded import embedded_available
+from stormsail.platform.vault.folder import sweep
 from stormsail.supervisor.host import undertaker
 from stormsail.supervisor.host.control import ControlServer, Job
 from stormsail.supervisor.host.head import RayHead
@@ -57,6 +58,7 @@ class Host:
     """
 
     def __init__(self, home: Home, idle_s: float) -> None:
+        self._home = home
         self._paths = HostPaths.of(home)
         self._ray = RayHead(self._paths)
         self._store = LocalStore(home, self._paths, embedded=embedded_available())
@@ -88,6 +90,7 @@ class Host:
         _take_signals(self._on_signal)
         guard = undertaker.engage()
         self.control.start()
+        self._sweep()
         self._publish()
         _log.info("host started: process %d (undertaker %d), %s", os.getpid(), guard.pid, self._blank.runtime)
         try:
@@ -193,10 +196,16 @@ class Host:
                 self._ray.stop()
             finally:
                 self._store.stop()
+                self._sweep()
         self._paths.info.unlink(missing_ok=True)
         if not any(self._paths.short.iterdir()):
             self._paths.short.rmdir()
         _log.info("host ended")
+
+    def _sweep(self) -> None:
+        """Unlink what runs have left in shared memory: vaults that were killed cannot do it themselves."""
+        for path in sweep(self._home, now_s=time.time(), grace_s=0.0):
+            _log.info("removed what a run had left in shared memory: %s", path)
 
     @contextmanager
     def _busy(self, what: str, limit_s: float) -> Iterator[None]:

@@ -112,6 +112,7 @@ def describe(number: int, climb: Climb, moments: Sequence[Times], *, lost_steps:
         rank=whole(data, "rank"),
         error=text(data, "error"),
         replay=None if climb.replay is None else dict(climb.replay),
+        restored_from=_places(climb),
     )
 
 
@@ -210,6 +211,11 @@ def _decision(event: EventLike, start_s: float) -> DecisionEntry:
         reason=text(event.data, "reason"),
         action=text(event.data, "action"),
     )
+
+
+def _places(climb: Climb) -> tuple[str, ...]:
+    restored = [attempt.restored for attempt in climb.attempts if attempt.restored is not None]
+    return tuple(table(restored[-1].data, "places") or ()) if restored else ()
 
 
 def _caught_up_s(attempt: Attempt, rows: Sequence[Row]) -> float | None:

@@ -76,6 +76,7 @@ class IncidentEntry:
         rank: Rank of the first fault, or None.
         error: What was seen.
         replay: What an FP32 replay showed, or None.
+        restored_from: Places that the last state came from, the nearest first; empty for none, and for a fresh start.
     """
 
     number: int
@@ -99,6 +100,7 @@ class IncidentEntry:
     rank: int | None
     error: str
     replay: dict[str, object] | None
+    restored_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

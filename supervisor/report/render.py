@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stormsail.platform.vault.places import spell
 from stormsail.supervisor.report.model import DecisionEntry, DrillEntry, IncidentEntry, Report
 
 _MB = 1_000_000
@@ -107,6 +108,8 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
         yield f"  {clock(decision.decided_s):>8}  {_decision(decision)}"
     if incident.replay is not None:
         yield f"            {_replay(incident.replay)}"
+    if incident.restored_from:
+        yield f"            the state came from {spell(incident.restored_from)}"
     if incident.recovered_s is not None and incident.mttr_s is not None:
         yield f"  {clock(incident.recovered_s):>8}  on new ground after {length(incident.mttr_s)}: {_phases(incident)}"
     if incident.lost_steps:

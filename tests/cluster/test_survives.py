@@ -22,7 +22,10 @@ from tests.support.machine import (
 
 from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.verify import verify
+from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.vault.folder import home_folder
+from stormsail.platform.vault.slots import read_record
 from stormsail.supervisor.reading import ReadRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -36,6 +39,7 @@ def orphaned(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFa
     with brake(pedal):
         with machine.started("train", config) as driver:
             machine.await_events("orphaned", lambda events: "checkpoint.committed" in kinds(events), within_s=150.0)
+            flipped = flip_a_bit_of_rank_one(Home(machine.home))
             driver.kill()
             driver.wait(30.0)
         steps_then = len(machine.read("orphaned").rows)
@@ -47,7 +51,22 @@ def orphaned(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFa
             machine.await_events("orphaned", lambda events: kinds(events).count("attempt.started") == 2, within_s=100.0)
             pedal.unlink()
             ended = ending(follower, within_s=150.0)
-    return SimpleNamespace(follower=ended, run=machine.read("orphaned"))
+    return SimpleNamespace(follower=ended, run=machine.read("orphaned"), flipped=flipped)
+
+
+def flip_a_bit_of_rank_one(home: Home) -> set[tuple[int, int]]:
+    """In every snapshot of rank 1 that lies in its node's vault; gives their generations and steps."""
+    flipped = set()
+    for path in home_folder(home).glob("*/slots/00001?????"):
+        record = read_record(path)
+        if record is not None:
+            with path.open("r+b") as file:
+                file.seek(record.pieces[-1].offset)
+                byte = file.read(1)[0]
+                file.seek(record.pieces[-1].offset)
+                file.write(bytes([byte ^ 4]))
+            flipped.add((record.generation, record.step))
+    return flipped
 
 
 def test_a_run_outlives_its_driver_and_its_supervisor(orphaned: SimpleNamespace) -> None:
@@ -72,6 +91,20 @@ def test_the_new_supervisor_goes_on_from_the_newest_checkpoint_with_the_next_att
     assert (restored.step, data(restored)["ref_generation"]) == (newest.step, data(newest)["generation"])
     assert [data(event)["attempt"] for event in of_kind(events, "attempt.started")] == [1, 2]
     assert "ladder.decided" not in kinds(events)
+
+
+def test_a_snapshot_with_a_flipped_bit_is_put_aside_and_the_store_used_in_the_same_pass(
+    orphaned: SimpleNamespace,
+) -> None:
+    events = orphaned.run.events
+    restored = of_kind(events, "state.restored")[-1]
+    assert (data(restored)["ref_generation"], restored.step) in orphaned.flipped
+    [damaged] = of_kind(events, "place.damaged")
+    assert (data(damaged)["place"], data(damaged)["rank"], damaged.step) == ("vault", 1, restored.step)
+    assert list(data(restored)["places"]) == ["vault", "store"]
+    assert "checkpoint.corrupt" not in kinds(events)
+    assert "was put aside, the next place is tried" in orphaned.follower.out
+    assert "from the node's vault and the store" in orphaned.follower.out
 
 
 def test_the_journal_has_no_hole_and_no_entry_twice(orphaned: SimpleNamespace) -> None:

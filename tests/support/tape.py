@@ -105,7 +105,9 @@ class Tape:
             reason=f"because of episode {episode}",
         )
 
-    def restored(self, ref: CheckpointRef | None, restart_s: float = 7.0) -> None:
+    def restored(
+        self, ref: CheckpointRef | None, restart_s: float = 7.0, *, places: dict[str, int] | None = None
+    ) -> None:
         """Begin a generation from a state: restart, then 1 s of loading."""
         self.born(ref)
         self.note(
@@ -114,6 +116,7 @@ class Tape:
             ref_generation=ref.generation if ref else None,
             ref_step=ref.step if ref else 0,
             took_s=1.0,
+            places=places or {},
         )
 
     def again(self, first: int, reached: int, last: int) -> None:

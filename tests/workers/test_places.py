@@ -14,7 +14,8 @@ from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.vault import slots as files
 from stormsail.platform.vault.folder import VaultFolder
 from stormsail.platform.vault.image import ImageRecord
-from stormsail.platform.vault.images import BUDDY, Image
+from stormsail.platform.vault.images import Image
+from stormsail.platform.vault.places import BUDDY
 from stormsail.platform.vault.slots import IMAGE
 from stormsail.workers.places import Places
 

@@ -8,7 +8,8 @@ from tests.platform.vault.conftest import REF, Saved
 
 from stormsail.platform.errors import CheckpointError
 from stormsail.platform.messages import CheckpointRef
-from stormsail.platform.vault.images import BUDDY, Image, images_in_slots, images_in_vault
+from stormsail.platform.vault.images import Image, images_in_slots, images_in_vault
+from stormsail.platform.vault.places import BUDDY
 from stormsail.platform.vault.slots import IMAGE
 
 

@@ -11,8 +11,9 @@ from tests.platform.vault.conftest import REF, Saved
 
 from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.errors import CheckpointError, ClusterError, StateMismatchError
-from stormsail.platform.vault.images import MEMORY, STORE, VAULT, Image, images_in_slots, images_in_vault
+from stormsail.platform.vault.images import Image, images_in_slots, images_in_vault
 from stormsail.platform.vault.nearest import Nearest, read_nearest
+from stormsail.platform.vault.places import MEMORY, STORE, VAULT
 
 
 class Reader:

@@ -14,6 +14,7 @@ import pytest
 
 from stormsail.platform.errors import ClusterError
 from stormsail.platform.home import Home
+from stormsail.platform.vault.folder import VaultFolder
 from stormsail.supervisor.host.client import down, ensure_host, live_runs, touch
 from stormsail.supervisor.host.info import HostInfo
 from stormsail.supervisor.host.lease import hold
@@ -112,11 +113,14 @@ def test_nothing_stays_behind_when_the_host_is_killed(home: Home, wait_until: Wa
     pid = info.identity.pid
     names = " ".join(processes_of(home, pid))
     assert all(name in names for name in ("gcs_server", "raylet", "weed", "Supervisor"))
+    left = left_in_shared_memory(home)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not processes_of(home, pid))
+    assert left.path.exists()
     again = start_ray(home)
     assert again.identity.pid != pid
     assert live_runs(home) == []
+    assert not left.path.exists()
 
 
 def test_down_leaves_no_process_and_keeps_rays_logs(home: Home, processes_of: Processes, wait_until: Wait) -> None:
@@ -124,11 +128,13 @@ def test_down_leaves_no_process_and_keeps_rays_logs(home: Home, processes_of: Pr
     assert info.store_kind == "embedded"
     assert touch(home)
     driver(home, START_RUN, "one", expect=-signal.SIGKILL)
+    left = left_in_shared_memory(home)
     assert down(home)
     wait_until(lambda: not processes_of(home, info.identity.pid))
     paths = HostPaths.of(home)
     assert list(paths.ray_logs.glob("gcs_server*"))
     assert not paths.short.exists()
+    assert not left.path.exists()
 
 
 def test_sigterm_ends_it_like_down(home: Home, processes_of: Processes, wait_until: Wait) -> None:
@@ -157,6 +163,13 @@ def test_more_cpus_are_given_while_no_run_lives_and_refused_otherwise(home: Home
     with pytest.raises(ClusterError, match="in use by: one"):
         start_ray(home, num_cpus=more.ray_cpus + 1)
     assert live_runs(home) == ["one"]
+
+
+def left_in_shared_memory(home: Home) -> VaultFolder:
+    """A vault whose process was killed."""
+    folder = VaultFolder.of(home, "file:///run", "0123456789abcdef")
+    folder.make(1 << 20)
+    return folder
 
 
 def child_of(parent: int, name: str) -> int:

@@ -49,6 +49,15 @@ def test_one_lost_process_is_one_incident_with_its_five_phases() -> None:
     assert (incident.detected_s, incident.decided_s, incident.recovered_s) == (62.0, 62.5, 78.5)
 
 
+def test_it_is_told_which_places_the_state_came_from() -> None:
+    tape = running()
+    tape.fault(FaultKind.PROCESS, 57)
+    tape.decided(Tier.RESUME, SAVED)
+    tape.restored(SAVED, places={"vault": 100, "store": 7})
+    tape.again(50, 56, 60)
+    assert incidents(tape)[0].restored_from == ("vault", "store")
+
+
 def test_without_a_known_instant_a_fault_happened_after_the_last_step() -> None:
     tape = running()
     tape.fault(FaultKind.PROCESS, 57)
