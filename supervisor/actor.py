@@ -113,7 +113,7 @@ class SupervisorActor:
 
     def _attempt(self, config: RunConfig, attempt: int) -> AttemptResult:
         spec = self._spec
-        self._vaults.open(self._run.ledger.note)
+        self._vaults.open()
         assignment = Assignment(
             actor=spec.actor,
             attempt=attempt,

@@ -134,6 +134,7 @@ class _Known:
     name: str
     handle: Any
     buddy: str | None = None
+    buddy_address: str = ""
     born_s: float = 0.0
     asked: Any = None
     lost: bool = False
@@ -172,12 +173,14 @@ class Vaults:
                 self._known[node] = _Known(node, alive[node], name, self._create(name, node))
             return sorted(self._known.values(), key=lambda known: known.node)
 
-    def open(self, tell: Tell) -> None:
-        """Have a vault on every node that is alive, each knowing its buddy. A node that cannot have one does without."""
+    def open(self) -> None:
+        """Have a vault on every node that is alive, each knowing its buddy; does not wait: `look` tells of them."""
         order = self.start()
         for index, known in enumerate(order):
             buddy = order[(index + 1) % len(order)] if len(order) > 1 else None
-            self._introduce(known, buddy, tell)
+            known.buddy = buddy.name if buddy is not None else None
+            known.buddy_address = buddy.address if buddy is not None else ""
+            known.handle.set_buddy.remote(known.buddy)
 
     def _create(self, name: str, node: str) -> Any:
         import ray
@@ -199,58 +202,45 @@ class Vaults:
             .remote(self.run_url, node, self.config.checkpoint.vault_gib, self.log_folder)
         )
 
-    def _introduce(self, known: _Known, buddy: _Known | None, tell: Tell) -> None:
-        import ray
-        from ray.exceptions import RayError
-
-        known.buddy = buddy.name if buddy is not None else None
-        try:
-            ray.get(known.handle.set_buddy.remote(known.buddy), timeout=_CALL_S)
-            state: VaultState = ray.get(known.handle.state.remote(), timeout=_CALL_S)
-        except RayError as error:
-            self._lose(known, tell, error)
-            return
-        if state.born_s != known.born_s:
-            known.born_s = state.born_s
-            copies = f"copied to {buddy.address}" if buddy is not None else "no buddy: the cluster has one node"
-            tell("vault.opened", node=known.address, budget_bytes=state.budget_bytes, buddy=copies)
-
     def look(self, tell: Tell) -> None:
-        """Note vaults that have died or were started again; never waits. To be called every second or so."""
-        import ray
-        from ray.exceptions import RayError
-
+        """Note vaults that are there, were started again, or have died; never waits. To be called every second or so."""
         now = time.monotonic()
-        with self._lock:
-            asking = [known for known in self._known.values() if known.born_s and not known.lost]
-        for known in asking:
-            if known.asked is None:
-                if now - self._looked_s >= _LOOK_S:
-                    known.asked = known.handle.state.remote()
-                continue
-            if not ray.wait([known.asked], timeout=0)[0]:
-                continue
-            answer, known.asked = known.asked, None
-            try:
-                state: VaultState = ray.get(answer)
-            except RayError as error:
-                self._lose(known, tell, error)
-                continue
-            if state.born_s != known.born_s:
-                known.born_s = state.born_s
-                known.handle.set_buddy.remote(known.buddy)  # the new process does not know it
-                tell("vault.restarted", node=known.address, images=state.images)
-        if now - self._looked_s >= _LOOK_S:
+        due = now - self._looked_s >= _LOOK_S
+        if due:
             self._looked_s = now
+        with self._lock:
+            asking = [known for known in self._known.values() if not known.lost]
+        for known in asking:
+            if known.asked is not None:
+                self._hear(known, tell)
+            elif due or not known.born_s:
+                known.asked = known.handle.state.remote()
 
-    def _lose(self, known: _Known, tell: Tell, error: Exception) -> None:
-        from ray.exceptions import ActorUnavailableError
+    def _hear(self, known: _Known, tell: Tell) -> None:
+        import ray
+        from ray.exceptions import ActorUnavailableError, RayError
 
-        if isinstance(error, ActorUnavailableError):
-            return  # Ray starts it again: the next look tells
-        known.lost = True
-        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        tell("vault.lost", node=known.address, why=f"{type(error).__name__}: {why}")
+        if not ray.wait([known.asked], timeout=0)[0]:
+            return
+        answer, known.asked = known.asked, None
+        try:
+            state: VaultState = ray.get(answer)
+        except ActorUnavailableError:
+            return  # Ray starts it again: a later look tells
+        except RayError as error:
+            known.lost = True
+            why = next(iter(str(error).strip().splitlines()), "")
+            tell("vault.lost", node=known.address, why=f"{type(error).__name__}: {why}")
+            return
+        if state.born_s == known.born_s:
+            return
+        if known.born_s:
+            known.handle.set_buddy.remote(known.buddy)  # the new process does not know it
+            tell("vault.restarted", node=known.address, images=state.images)
+        else:
+            copies = f"copied to {known.buddy_address}" if known.buddy else "no buddy: the cluster has one node"
+            tell("vault.opened", node=known.address, budget_bytes=state.budget_bytes, buddy=copies)
+        known.born_s = state.born_s
 
     def end(self) -> None:
         """The run is over: every vault unlinks its shared memory and goes."""

@@ -233,6 +233,6 @@ class Session:
 
 
 def _add_up(places: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Bytes from each place over all ranks, the nearest place first."""
+    """Bytes from each place over all ranks."""
     sums = {place: sum(found.get(place, 0) for found in places) for place in PLACES}
     return {place: count for place, count in sums.items() if count}

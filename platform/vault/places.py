@@ -13,6 +13,12 @@ NAMES = {MEMORY: "memory", VAULT: "the node's vault", BUDDY: "another node's vau
 PLACES = tuple(NAMES)
 
 
+def in_order(places: Iterable[str]) -> tuple[str, ...]:
+    """Some places, the nearest first: what is journalled keeps no order."""
+    found = set(places)
+    return tuple(place for place in PLACES if place in found)
+
+
 def spell(places: Iterable[str]) -> str:
-    """Some places in words, in their order."""
-    return " and ".join(NAMES.get(place, place) for place in places)
+    """Some places in words, the nearest first."""
+    return " and ".join(NAMES[place] for place in in_order(places))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stormsail.platform.messages import FaultKind, Tier
+from stormsail.platform.vault.places import in_order
 from stormsail.supervisor.report.fields import EventLike, Row, real, step_of, table, text, whole
 from stormsail.supervisor.report.model import DecisionEntry, IncidentEntry, PhaseTimes
 from stormsail.supervisor.report.timeline import Span
@@ -215,7 +216,7 @@ def _decision(event: EventLike, start_s: float) -> DecisionEntry:
 
 def _places(climb: Climb) -> tuple[str, ...]:
     restored = [attempt.restored for attempt in climb.attempts if attempt.restored is not None]
-    return tuple(table(restored[-1].data, "places") or ()) if restored else ()
+    return in_order(table(restored[-1].data, "places") or ()) if restored else ()
 
 
 def _caught_up_s(attempt: Attempt, rows: Sequence[Row]) -> float | None:

@@ -114,6 +114,11 @@ def save(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, **changes: 
         shards=engine.copy_state(),
         cancelled=lambda: False,
     )
+    return commit(store, [part], meta_of(engine, ref, **changes), parent=None, time_s=1.0)
+
+
+def meta_of(engine: ZeroEngine, ref: CheckpointRef, **changes: Any) -> CheckpointMeta:
+    """What belongs to the engine's state besides the tensors."""
     values: dict[str, Any] = {
         "step": ref.step,
         "applied": ref.step,
@@ -126,4 +131,4 @@ def save(engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, **changes: 
         "optimizer": engine.optimizer_scalars(),
         "detector": DetectorState().to_json(),
     }
-    return commit(store, [part], CheckpointMeta(**{**values, **changes}), parent=None, time_s=1.0)
+    return CheckpointMeta(**{**values, **changes})

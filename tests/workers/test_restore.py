@@ -6,15 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.one_rank import build, digest_of, save, tiny_config, train
+from tests.support.one_rank import build, digest_of, meta_of, save, tiny_config, train
 
+from stormsail.platform.checkpoint.manifest import Manifest, RankPart
 from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import StateMismatchError, StorageError
 from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.vault.slots import Slot
 from stormsail.workers import restore as module
 from stormsail.workers.detect.verdict import DetectorState, Observation, Policy, judge
 from stormsail.workers.engine import ZeroEngine
-from stormsail.workers.restore import Restored, restore
+from stormsail.workers.restore import Nearby, Restored, restore
+from stormsail.workers.snapshot import SnapshotWriter
 
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
 
@@ -107,3 +111,85 @@ def test_a_store_that_comes_back_in_time_is_waited_for(
     save(engine, store, REF)
     store.failures = 1
     assert isinstance(restore(engine, store, REF, patience_s=20.0), Restored)
+
+
+class Snapshots:
+    """A writer of one rank whose slots are as many as the test wants, and what it commits."""
+
+    def __init__(self, store: FragileStore) -> None:
+        self.told: list[str] = []
+        self.slots: list[Slot] = []
+        self._store = store
+        self._parts: list[RankPart] = []
+        self._writer = SnapshotWriter(
+            store,
+            rank=0,
+            world_size=1,
+            deliver=lambda part, _meta, _took_s: self._parts.append(part),
+            missed=lambda _generation, _step, why: self.told.append(why),
+            deadline_s=30.0,
+            acquire=self._acquire,
+        )
+        self.nearby = Nearby(self._writer.images, lambda image, error: self.told.append(f"{image.place}: {error.what}"))
+
+    def _acquire(self, size_bytes: int) -> list[Slot]:
+        self.slots = [Slot.private(size_bytes) for _ in range(2)]
+        return self.slots
+
+    def save(self, engine: ZeroEngine) -> Manifest:
+        meta = meta_of(engine, REF)
+        assert self._writer.take(engine, generation=REF.generation, step=REF.step, meta=meta)
+        assert self._writer.wait(30.0)
+        return commit(self._store, [self._parts.pop()], meta, parent=None, time_s=1.0)
+
+    def close(self) -> None:
+        self._writer.close(30.0)
+
+
+@pytest.fixture
+def snapshots(store: FragileStore) -> Iterator[Snapshots]:
+    made = Snapshots(store)
+    yield made
+    made.close()
+
+
+def test_a_state_that_is_still_in_memory_is_taken_from_there(
+    engine: ZeroEngine, store: FragileStore, snapshots: Snapshots
+) -> None:
+    train(engine, range(3))
+    manifest = snapshots.save(engine)
+    losses = train(engine, range(3, 5))
+    for pack in manifest.packs:
+        store.delete(pack.key)  # the bytes are nowhere else
+    found = restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby)
+    assert isinstance(found, Restored)
+    assert list(found.bytes_from) == ["memory"]
+    assert digest_of(engine.copy_state()) == manifest.root_digest
+    assert train(engine, range(3, 5)) == losses
+    assert snapshots.told == []
+
+
+def test_a_snapshot_that_nobody_committed_is_never_loaded(
+    engine: ZeroEngine, store: FragileStore, snapshots: Snapshots
+) -> None:
+    snapshots.save(engine)
+    commit_key = next(info.key for info in store.list("commits/"))
+    store.delete(commit_key)
+    assert isinstance(restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby), str)
+
+
+def test_a_snapshot_that_has_changed_is_put_aside_and_the_store_is_used(
+    engine: ZeroEngine, store: FragileStore, snapshots: Snapshots
+) -> None:
+    manifest = snapshots.save(engine)
+    train(engine, range(1))
+    for slot in snapshots.slots:
+        slot.bytes[3] ^= 1
+    found = restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby)
+    assert isinstance(found, Restored)
+    assert list(found.bytes_from) == ["store"]
+    assert digest_of(engine.copy_state()) == manifest.root_digest
+    assert [text.partition(": ")[0] for text in snapshots.told] == ["memory"]
+    again = restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby)
+    assert isinstance(again, Restored)
+    assert len(snapshots.told) == 1

@@ -102,6 +102,7 @@ def test_a_rollback_brings_state_and_position_back(post: Post) -> None:
     assert digest_of(engine.copy_state()) == saved.root_digest
     assert session.position == Position(3, 3, 3 * 4 * SEQUENCE)
     said = post.said("state.restored")
+    assert said["places"] == {"store": sum(shard.values.nbytes for shard in post.session.engine.copy_state())}
     assert (said["ref_generation"], said["ref_step"], said["compute_dtype"]) == (1, 3, "bfloat16")
 
 

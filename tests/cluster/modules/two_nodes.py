@@ -53,7 +53,12 @@ def play(logs: Path) -> None:
     def tell(kind: str, **more: Any) -> None:
         told.append((kind, more))
 
-    vaults.open(tell)
+    def seen(count: int) -> bool:
+        vaults.look(tell)
+        return len(told) >= count
+
+    vaults.open()
+    wait(lambda: seen(2), "word of both vaults")
     say("opened", [(kind, more["buddy"]) for kind, more in told])
     here, there = sorted(str(node["NodeID"]) for node in ray.nodes())
     places = {node: make_places(node, tell) for node in (here, there)}
@@ -72,12 +77,7 @@ def play(logs: Path) -> None:
     actor = ray.get_actor(vault_name(SUPERVISOR, here), namespace=NAMESPACE)
     told.clear()
     os.kill(ray.get(actor.state.remote(), timeout=30.0).pid, signal.SIGKILL)
-
-    def noticed() -> bool:
-        vaults.look(tell)
-        return bool(told)
-
-    wait(noticed, "word of the vault's restart")
+    wait(lambda: seen(1), "word of the vault's restart")
     say("restarted", [(kind, more.get("images")) for kind, more in told])
     say("still there", len(ray.get(actor.images.remote(ref), timeout=30.0)))
     slot.close()

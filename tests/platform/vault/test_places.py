@@ -10,5 +10,5 @@ def test_the_nearest_comes_first() -> None:
 
 
 def test_places_are_spelt_out() -> None:
-    assert spell(["vault", "store"]) == "the node's vault and the store"
+    assert spell(["store", "vault"]) == "the node's vault and the store"
     assert spell([]) == ""

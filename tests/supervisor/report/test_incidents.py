@@ -53,7 +53,7 @@ def test_it_is_told_which_places_the_state_came_from() -> None:
     tape = running()
     tape.fault(FaultKind.PROCESS, 57)
     tape.decided(Tier.RESUME, SAVED)
-    tape.restored(SAVED, places={"vault": 100, "store": 7})
+    tape.restored(SAVED, places={"store": 7, "vault": 100})
     tape.again(50, 56, 60)
     assert incidents(tape)[0].restored_from == ("vault", "store")
 
