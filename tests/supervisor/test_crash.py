@@ -166,7 +166,7 @@ def die_and_go_on(limit: int, *, takes_effect: bool) -> bool:
     return died
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(limit=st.integers(0, 62), takes_effect=st.booleans())
 def test_a_run_that_dies_anywhere_goes_on_from_its_newest_commit(limit: int, takes_effect: bool) -> None:
     die_and_go_on(limit, takes_effect=takes_effect)

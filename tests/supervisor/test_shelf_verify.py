@@ -129,13 +129,13 @@ def test_a_commit_that_cannot_be_read_or_is_gone_tells_what_it_takes_along(playe
 
 def test_what_retention_deleted_is_not_missed(played: Played) -> None:
     def prune(staff: Staff) -> None:
-        for step in range(1, 25):
+        for step in range(1, 9):
             staff.checkpoint(step, good=True)
         assert staff.ledger.record.deleted
 
     found = verify_shelf(played(prune))
     assert found.problems == ()
-    assert 0 < found.checked < 24
+    assert 0 < found.checked < 8
 
 
 def test_the_records_that_all_share_are_checked_too(past: RunPlace) -> None:

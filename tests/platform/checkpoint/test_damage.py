@@ -147,7 +147,7 @@ def _check_fall_back(kit: Kit, run: Run, store: MemoryStore, harmed: set[str]) -
     assert kit.same(kit.restore(store, chosen, 3), run.states[chosen])
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_damage_is_seen_and_the_newest_whole_state_stands_in(kit: Kit, run: Run, data: st.DataObject) -> None:
     check(kit, run, data.draw(damages(run)))

@@ -14,7 +14,6 @@ def test_no_promise_is_broken_in_any_history() -> None:
     assert all(tally[kind] for kind in ("difference", "keyframe", "restored", "detected", "dying", "pruned", "late"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 3000, 500))
 def test_no_promise_is_broken_in_thousands(first: int) -> None:
     tally = run_block(range(first, first + 500))
