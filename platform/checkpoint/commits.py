@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stormsail.platform.checkpoint.keys import COMMITS, commit_key, manifest_key
 from stormsail.platform.checkpoint.manifest import Commit, Manifest, unpack_manifest
-from stormsail.platform.checkpoint.records import unseal
+from stormsail.platform.checkpoint.records import read_twice, unseal
 from stormsail.platform.errors import CheckpointError, ObjectMissingError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
@@ -109,26 +109,28 @@ def load_manifest(store: ObjectStore, ref: CheckpointRef | Commit) -> Manifest:
     """
     record = load_commit(store, ref) if isinstance(ref, CheckpointRef) else ref
     key = manifest_key(record.ref)
-    try:
-        body = store.get(key)
-    except ObjectMissingError as error:
-        raise CheckpointError("the manifest is missing", where=key, objects=(key,)) from error
-    found = hashlib.sha256(body).hexdigest()
-    if found != record.manifest_sha256:
-        raise CheckpointError(
-            f"the manifest is damaged: SHA-256 is {found}, expected {record.manifest_sha256}",
-            where=key,
-            objects=(key,),
-        )
-    manifest = unpack_manifest(body, key)
+    manifest = unpack_manifest(read_twice(lambda: _read_manifest(store, key, record.manifest_sha256)), key)
     if (manifest.ref, manifest.root, manifest.base) != (record.ref, record.root, record.base):
         raise CheckpointError("the manifest is not the one of its commit", where=key, objects=(key,))
     manifest.check_complete()
     return manifest
 
 
+def _read_manifest(store: ObjectStore, key: str, expected: str) -> bytes:
+    try:
+        body = store.get(key)
+    except ObjectMissingError as error:
+        raise CheckpointError("the manifest is missing", where=key, objects=(key,)) from error
+    found = hashlib.sha256(body).hexdigest()
+    if found != expected:
+        raise CheckpointError(
+            f"the manifest is damaged: SHA-256 is {found}, expected {expected}", where=key, objects=(key,)
+        )
+    return body
+
+
 def _read_commit(store: ObjectStore, key: str) -> Commit:
-    record = unseal(store.get(key), Commit, key)
+    record = read_twice(lambda: unseal(store.get(key), Commit, key))
     if commit_key(record.ref) != key:
         raise CheckpointError(
             f"the object says that it is step {record.step} of generation {record.generation}",

@@ -26,6 +26,7 @@ from stormsail.platform.checkpoint.commits import (
 from stormsail.platform.checkpoint.fetch import Request, plan_requests
 from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest
 from stormsail.platform.checkpoint.opening import load_links, open_request
+from stormsail.platform.checkpoint.records import read_twice
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
 from stormsail.platform.checkpoint.verify import first_sound, verify
 from stormsail.platform.errors import CheckpointError, StateMismatchError
@@ -69,6 +70,9 @@ def read_shards(
     links = load_links(store, manifest) if uses else None
 
     def fetch(request: Request) -> None:
+        read_twice(lambda: fetch_once(request))
+
+    def fetch_once(request: Request) -> None:
         for frame, words in open_request(store, manifest, links, request, _give_up):
             for number in uses[places[frame.pack, frame.offset]]:
                 _copy_overlap(words, frame, targets[number], wanted[number])

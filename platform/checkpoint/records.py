@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from stormsail.platform.errors import CheckpointError, InternalError
 
 Model = TypeVar("Model")
+Value = TypeVar("Value")
 
 RECORD_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -91,6 +93,19 @@ def unseal(data: bytes, model: type[Model], key: str) -> Model:
             f"the record is damaged: SHA-256 is {found}, expected {expected!r}", where=key, objects=(key,)
         )
     return parse(body, model, key)
+
+
+def read_twice(read: Callable[[], Value]) -> Value:
+    """Read something from a store, and once more if it came damaged: a bit can turn on its way, and lie right there.
+
+    Raises:
+        CheckpointError: It came damaged both times.
+        StorageError: The store failed.
+    """
+    try:
+        return read()
+    except CheckpointError:
+        return read()
 
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}

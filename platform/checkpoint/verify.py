@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 
 from stormsail.platform.checkpoint.commits import Problem, load_manifest
 from stormsail.platform.checkpoint.digest import Digest
@@ -19,7 +20,7 @@ from stormsail.platform.checkpoint.lines import load_generation
 from stormsail.platform.checkpoint.links import Links
 from stormsail.platform.checkpoint.manifest import Commit, FrameEntry, Manifest, RankPart
 from stormsail.platform.checkpoint.opening import load_links, open_request
-from stormsail.platform.checkpoint.records import unseal
+from stormsail.platform.checkpoint.records import read_twice, unseal
 from stormsail.platform.checkpoint.runformat import check_format
 from stormsail.platform.errors import CheckpointError, ObjectMissingError
 from stormsail.platform.messages import CheckpointRef
@@ -55,6 +56,8 @@ def verify(store: ObjectStore, ref: CheckpointRef | Commit, *, deep: bool = True
     found = Digest()
     for request in plan_requests(_readable(manifest, links, broken)):
         digest, bad = _read_request(store, manifest, links, request)
+        if bad:  # a bit may have turned on its way, and not on the store
+            digest, bad = _read_request(store, manifest, links, request)
         found += digest
         problems.extend(bad)
     if not problems and found != manifest.root_digest:
@@ -128,7 +131,7 @@ def _part_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
     for rank in range(manifest.meta.world_size):
         key = part_key(manifest.ref, rank)
         try:
-            part = unseal(store.get(key), RankPart, key)
+            part = read_twice(partial(_read_part, store, key))
         except ObjectMissingError:
             yield Problem(key, "missing", "the record of what this rank wrote is gone")
         except CheckpointError as error:
@@ -137,6 +140,10 @@ def _part_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
             if (part.ref, part.rank, part.digest) != (manifest.ref, rank, written[rank].hex):
                 told = f"step {part.step}, generation {part.generation}, rank {part.rank}, state digest {part.digest}"
                 yield Problem(key, "damaged", f"it is the part of {told}, not this one's ({written[rank]})")
+
+
+def _read_part(store: ObjectStore, key: str) -> RankPart:
+    return unseal(store.get(key), RankPart, key)
 
 
 def _digest_by_rank(manifest: Manifest) -> dict[int, Digest]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.keys import owner_of
-from stormsail.platform.checkpoint.reader import load_manifest, read_shards
+from stormsail.platform.checkpoint.reader import load_manifest, read_shards, verify
 from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.errors import CheckpointError, StateMismatchError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
@@ -150,6 +150,33 @@ def test_a_store_that_fails_while_reading_is_no_damage(kit: Kit) -> None:
     kit.save(store, kit.state(0), REF)
     with pytest.raises(StorageUnavailableError):
         read_shards(store, load_manifest(store, REF), kit.specs(0, 1))
+
+
+class Noisy(MemoryStore):
+    """Turns one bit of what is read, at a chosen read, and not of what lies there."""
+
+    flip_at = -1
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        body = super().get(key, start=start, end=end)
+        self.flip_at -= 1
+        return bytes([body[0] ^ 1]) + body[1:] if self.flip_at == 0 else body
+
+
+def test_a_bit_that_turns_on_its_way_is_no_damage(kit: Kit) -> None:
+    """At each read in turn: of commits, manifests and packs, of the difference and of its keyframe."""
+    store, state = Noisy(), kit.state(0)
+    bases = kit.keyframes(store, state, OLDER)
+    newer = kit.drift(state, 1)
+    kit.save(store, newer, REF, bases=bases)
+    turned = 0
+    for place in range(1, 40):
+        store.flip_at = place
+        assert kit.same(kit.restore(store, REF, 1), newer)
+        turned += store.flip_at < 0
+        store.flip_at = place
+        assert verify(store, REF) == []
+    assert turned > 5
 
 
 @pytest.fixture(scope="module")

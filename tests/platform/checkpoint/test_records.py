@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, JsonValue
 
-from stormsail.platform.checkpoint.records import Record, canonical, parse, seal, unseal
+from stormsail.platform.checkpoint.records import Record, canonical, parse, read_twice, seal, unseal
 from stormsail.platform.errors import CheckpointError, InternalError
 
 
@@ -32,6 +32,25 @@ def test_any_record_comes_back_exactly(number: int, ratio: float, extra: dict[st
     found = unseal(seal(note), Note, "note")
     assert found == note
     assert seal(found) == seal(note)
+
+
+def test_what_came_damaged_is_read_once_more_and_no_more() -> None:
+    answers: list[CheckpointError | int] = [
+        CheckpointError("torn"),
+        7,
+        CheckpointError("torn"),
+        CheckpointError("gone"),
+    ]
+
+    def read() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, CheckpointError):
+            raise answer
+        return answer
+
+    assert read_twice(read) == 7
+    with pytest.raises(CheckpointError, match="gone"):
+        read_twice(read)
 
 
 def test_any_changed_byte_and_any_truncation_shows() -> None:
