@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable
 
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
@@ -16,6 +19,8 @@ from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor.candidates import promote
 from stormsail.supervisor.committer import Committed
 from stormsail.supervisor.ledger import Ledger
+
+_log = logging.getLogger("stormsail.keeping")
 
 
 def retention_plan(
@@ -55,13 +60,23 @@ class Keeper:
         config: The run.
         ledger: Where it is noted.
         store: The run's store.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, config: RunConfig, ledger: Ledger, store: ObjectStore) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        ledger: Ledger,
+        store: ObjectStore,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._config = config
         self._ledger = ledger
         self._store = store
+        self._clock = clock
         self._missed: set[CheckpointRef] = set()
+        self._given_up: dict[CheckpointRef, float] = {}
 
     def committed(self, done: Committed) -> None:
         """A checkpoint was published; called from the committer's thread."""
@@ -77,11 +92,13 @@ class Keeper:
             finite=manifest.nonfinite == 0,
         )
         self._retain()
+        self._clear_given_up()
 
     def missed(self, generation: int, step: int, why: str) -> None:
         """A save was abandoned; training goes on."""
         self._ledger.note("checkpoint.missed", step=step, generation=generation, why=why)
         ref = CheckpointRef(generation, step)
+        self._given_up = {ref: self._clock()} | self._given_up
         if ref in self._missed:
             return  # each rank says so, and the committer too
         self._missed = self._missed | {ref}
@@ -99,6 +116,15 @@ class Keeper:
         )
         for ref in ready:
             self._ledger.note("checkpoint.good", step=ref.step, generation=ref.generation)
+
+    def recheck(self) -> None:
+        """Before a repair: a save that was given up may have been committed after all, if only the answer was lost."""
+        if not self._given_up:
+            return
+        try:
+            self.adopt()
+        except (StorageError, CheckpointError) as error:
+            _log.warning("checkpoint.not_rechecked why=%r", error.what)
 
     def adopt(self) -> None:
         """Note what is committed on the store and not in the journal: its supervisor died between the two."""
@@ -126,6 +152,21 @@ class Keeper:
             self._ledger.note(
                 "checkpoint.swept", objects=len(removed.deleted), bytes=removed.freed_bytes, uploads=uploads
             )
+
+    def _clear_given_up(self) -> None:
+        """Remove what saves that were given up long enough ago have written, so that misses fill no store."""
+        limit = self._clock() - 2 * self._config.checkpoint.deadline_s
+        over = {ref for ref, since in self._given_up.items() if since < limit}
+        if not over:
+            return
+        try:
+            removed = collect_litter(self._store, now_s=math.inf, grace_s=0.0, only=over)
+        except StorageError as error:
+            _log.warning("checkpoint.not_cleared why=%r", error.what)  # after the next commit it is tried again
+            return
+        self._given_up = {ref: since for ref, since in self._given_up.items() if ref not in over}
+        if removed.deleted:
+            self._ledger.note("checkpoint.swept", objects=len(removed.deleted), bytes=removed.freed_bytes, uploads=0)
 
     def _retain(self) -> None:
         try:

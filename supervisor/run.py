@@ -240,6 +240,7 @@ class RunSupervisor:
     def _failed(self, result: AttemptResult) -> Directive | None:
         """An attempt broke off: find the first cause, and ask what to do about it."""
         self.ledger.move(RunEvent.FAULT)
+        self._keeper.recheck()
         fault = faults.describe(
             result, self.hearing.failures, step=self.ledger.position, now_s=time.time(), hang=self.hearing.abort
         )

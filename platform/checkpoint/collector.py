@@ -68,7 +68,12 @@ def collect(store: ObjectStore, plan: RetentionPlan) -> Collected:
 
 
 def collect_litter(
-    store: ObjectStore, *, now_s: float, grace_s: float, spare: Collection[CheckpointRef] = ()
+    store: ObjectStore,
+    *,
+    now_s: float,
+    grace_s: float,
+    spare: Collection[CheckpointRef] = (),
+    only: Collection[CheckpointRef] | None = None,
 ) -> Collected:
     """Delete what belongs to no commit: remains of dead saves and of interrupted deletions.
 
@@ -80,11 +85,12 @@ def collect_litter(
         now_s: Seconds since the epoch.
         grace_s: Longer than any save may take.
         spare: Saves known to be going on.
+        only: Saves known to be over; everything else is left alone. None: whatever is not spared.
 
     Raises:
         StorageError: The store failed; whatever is committed is still whole.
     """
-    litter = _by_owner(store)
+    litter = {ref: infos for ref, infos in _by_owner(store).items() if only is None or ref in only}
     committed = {owner_of(info.key) for info in store.list(COMMITS)}  # after the packs: a commit in between protects
     bin_ = _Bin(store)
     for ref in sorted(litter, key=lambda owner: (owner.generation, owner.step)):

@@ -13,6 +13,7 @@ from tests.support.fragile_store import FragileStore
 from tests.support.run_kit import LIMIT_S, Staff, checkpoint_meta, data_of, kinds, small_config, written_part
 
 from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.checkpoint.keys import owner_of
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import FencedError, StorageUnavailableError
 from stormsail.platform.journal import Journal
@@ -198,6 +199,49 @@ def test_nothing_is_deleted_before_the_journal_on_the_store_says_so(staff: Staff
     store.refused = None
     staff.checkpoint(13, good=True)
     assert len(steps_on_store(staff)) <= len(before)
+
+
+def test_what_given_up_saves_wrote_is_removed_in_time_and_what_goes_on_is_not(tmp_path: Path) -> None:
+    """Without a look at any clock of the wall, as that of the store may be another."""
+    staff = Staff(FragileStore(), tmp_path, small_config(checkpoint=QUICK))
+    now = [0.0]
+    staff.keeper._clock = lambda: now[0]
+    staff.begin()
+    written_part(staff.store, CheckpointRef(1, 5), 0)
+    staff.keeper.missed(1, 5, "the other rank was late")
+    staff.checkpoint(6)
+    assert len(list(staff.store.list("packs/"))) == 2
+    now[0] = 3 * LIMIT_S
+    written_part(staff.store, CheckpointRef(1, 8), 0)  # is being written
+    staff.checkpoint(7)
+    left = {owner_of(info.key) for info in staff.store.list("packs/")}
+    assert left == {CheckpointRef(1, step) for step in (6, 7, 8)}
+    assert journal(staff).count("checkpoint.swept") == 1
+    staff.close()
+
+
+def test_a_commit_whose_answer_was_lost_counts_when_a_repair_asks(staff: Staff) -> None:
+    """The committer heard an error and gave the save up, but the store had taken it."""
+    store = staff.store
+    assert isinstance(store, FragileStore)
+    staff.checkpoint(1)
+    store.lost = "commits/"
+    staff.checkpoint(2)
+    store.lost = None
+    assert "checkpoint.missed" in journal(staff)
+    assert [candidate.ref.step for candidate in staff.ledger.candidates()] == [1]
+    staff.keeper.recheck()
+    assert [candidate.ref.step for candidate in staff.ledger.candidates()] == [1, 2]
+
+
+def test_a_store_that_is_away_when_a_repair_asks_costs_nothing(staff: Staff) -> None:
+    store = staff.store
+    assert isinstance(store, FragileStore)
+    staff.checkpoint(1)
+    staff.keeper.missed(1, 2, "away")
+    store.go_down()
+    staff.keeper.recheck()
+    assert [candidate.ref.step for candidate in staff.ledger.candidates()] == [1]
 
 
 def test_a_sweep_that_finds_nothing_says_nothing(staff: Staff) -> None:

@@ -11,7 +11,8 @@ from stormsail.platform.storage.store import ObjectInfo
 
 class FragileStore(MemoryStore):
     """Attributes: `down`: what each operation raises, or None; `lost_answers`: puts that succeed and raise;
-    `failures`: how many operations still fail before it is well again; `refused`: puts below it fail, or None."""
+    `failures`: how many operations still fail before it is well again; `refused`: puts below it fail, or None;
+    `lost`: puts below it succeed and raise, or None."""
 
     def __init__(self) -> None:
         super().__init__("fragile")
@@ -19,6 +20,7 @@ class FragileStore(MemoryStore):
         self.lost_answers = 0
         self.failures = 0
         self.refused: str | None = None
+        self.lost: str | None = None
         self.puts = 0
 
     def go_down(self) -> None:
@@ -35,6 +37,8 @@ class FragileStore(MemoryStore):
         if self.refused is not None and key.startswith(self.refused):
             raise StorageUnavailableError("503 SlowDown", where=key)
         info = super().put(key, data, if_none_match=if_none_match, if_match=if_match)
+        if self.lost is not None and key.startswith(self.lost):
+            raise StorageUnavailableError("The answer was lost", where=key)
         if self.lost_answers:
             self.lost_answers -= 1
             raise StorageUnavailableError("The answer was lost")
