@@ -61,3 +61,19 @@ def test_no_module_or_folder_has_the_name_of_a_standard_module(root: Path, sourc
 def test_every_module_says_what_it_is_for(sources: list[Path]) -> None:
     silent = [path for path in sources if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert not silent
+
+
+def test_no_wait_is_measured_by_the_clock_of_the_wall(sources: list[Path]) -> None:
+    """It may jump, forward or back: what is compared with a limit comes from the monotonic clock, but a file's age."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and any(map(_reads_the_wall_clock, ast.walk(node)))
+        if "st_mtime" not in ast.unparse(node)
+    ]
+    assert not found
+
+
+def _reads_the_wall_clock(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.time", "datetime.now")
