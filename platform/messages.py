@@ -199,7 +199,7 @@ class StepRow:
         step_s: Wall seconds of the step.
         time_s: Seconds since the epoch at its end.
         precision: bf16 or fp32.
-        outcome: "applied", "dropped" (non-finite) or "empty" (no real token).
+        outcome: "applied", "dropped" (non-finite), "skipped" (out of range, `detect.on_watch`) or "empty" (no real token).
         flagged: Whether the detectors found it anomalous, though not enough for an incident.
         batch: Digest of the global batch's token ids: the same step must read the same data whenever it is computed.
         values: Everything else that was measured, by the names of `step_values.STEP_VALUES`; absent is absent, not 0.

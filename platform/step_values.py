@@ -2,7 +2,7 @@
 
 A name that ends in `.*` stands for one value per layer group or per rule: `norm.*` is carried as `norm.blocks.0`,
 `norm.embed` and so on. What a model or a precision does not have is absent from a row, and so is a sampled value
-between two samples; absent never means 0.
+between two samples, except that a flagged row has its layer groups' norms; absent never means 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVERY = ".*"
 
 STEP_VALUES: tuple[StepValue, ...] = (
     # numbers of the step
-    StepValue("norm.*", "gradient norm", "pre-clip gradient norm of a layer group"),
+    StepValue("norm.*", "gradient norm", "pre-clip gradient norm of a layer group", sampled=True),
     StepValue("norm.zero_share", "share", "share of gradient elements that are exactly 0", sampled=True),
     StepValue("clip.factor", "factor", "what the gradient was multiplied by to keep the norm limit; 1 is unclipped"),
     StepValue("clip.share", "share", "share of the last 100 updates that were clipped"),
@@ -70,8 +70,8 @@ STEP_VALUES: tuple[StepValue, ...] = (
     StepValue("detector.*", "of the rule", "severity of what a rule found at this step"),
     StepValue("rank.outlier_z", "robust sigma", "furthest deviation of a rank from its own share of loss or norm"),
     StepValue("rank.outlier", "rank", "the rank that it belongs to"),
-    StepValue("spike.loss_z", "robust sigma", "the loss against its baseline"),
-    StepValue("spike.norm_ratio", "x median norm", "the gradient norm against its baseline"),
+    StepValue("spike.loss_z", "robust sigma", "the loss against its baseline", sampled=True),
+    StepValue("spike.norm_ratio", "x median norm", "the gradient norm against its baseline", sampled=True),
     StepValue("forecast.lstm_z", "sigma of its band", "the newest judged loss against the LSTM's forecast"),
     StepValue("forecast.robust_z", "sigma of its band", "the same against the robust forecast"),
 )

@@ -8,6 +8,8 @@ DeepSpeed 0.19.8; `tests/workers/test_deepspeed_private.py` fails when a version
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +22,61 @@ _GROUP_NAMES = (
     "_DATA_PARALLEL_GROUP",
     "_ALL_TO_ALL_GROUP",
 )
+# What DeepSpeed's backend is asked for in forward, backward and update.
+_COLLECTIVES = ("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_reduce")
+
+
+class CommClock:
+    """Adds up the time that the training thread waits in DeepSpeed's collectives."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def take(self) -> float:
+        """The seconds since the last call."""
+        taken, self.seconds = self.seconds, 0.0
+        return taken
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, its time counted, and that of waiting for the handle that it may return."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begun = time.perf_counter()
+            handle = function(*args, **kwargs)
+            self.seconds += time.perf_counter() - begun
+            return handle if handle is None else _TimedHandle(handle, self)
+
+        return call
+
+
+class _TimedHandle:
+    """A collective under way."""
+
+    def __init__(self, handle: Any, clock: CommClock) -> None:
+        self._handle = handle
+        self._clock = clock
+
+    def wait(self, *args: Any) -> Any:
+        begun = time.perf_counter()
+        result = self._handle.wait(*args)
+        self._clock.seconds += time.perf_counter() - begun
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+
+def time_collectives() -> CommClock:
+    """Count the time in the collectives of DeepSpeed's present backend; a second call gives the same clock."""
+    import deepspeed.comm.comm as deepspeed_comm
+
+    backend = deepspeed_comm.cdb
+    clock: CommClock | None = vars(backend).get("stormsail_clock")
+    if clock is None:
+        clock = backend.stormsail_clock = CommClock()
+        for name in _COLLECTIVES:
+            setattr(backend, name, clock.timed(getattr(backend, name)))
+    return clock
 
 
 def import_without_mlflow() -> None:
@@ -68,6 +125,15 @@ def optimizer_states(engine: Any) -> list[dict[str, Any]]:
 def flat_sizes(engine: Any) -> list[int]:
     """Elements of each flat fp32 group of this rank, padding included; in the order of `optimizer_states`."""
     return [int(flat.numel()) for flat in engine.optimizer.fp32_partitioned_groups_flat]
+
+
+def adam_steps(engine: Any) -> int:
+    """Updates that an Adam has made; 0 before the first one, or if it is no Adam."""
+    zero = engine.optimizer
+    states = [zero.optimizer.state.get(flat) or {} for flat in zero.fp32_partitioned_groups_flat]
+    if not states or not all({"exp_avg", "exp_avg_sq", "step"} <= state.keys() for state in states):
+        return 0
+    return int(states[0]["step"])
 
 
 def _create_states(zero: Any) -> None:

@@ -7,6 +7,7 @@ training thread; those marked *collective* must be called by all ranks in the sa
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import micro_steps
 from stormsail.platform.errors import ConfigError, StateMismatchError
 from stormsail.workers import deepspeed_private, factories, optimizer_states
+from stormsail.workers.layer_groups import LayerGroups
+from stormsail.workers.probes import StepProbe
 from stormsail.workers.seeding import seed_all
 
 MASTER = "master"
@@ -72,6 +75,9 @@ class ZeroEngine:
         self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]
         self.pieces = tuple(_piece(name, p, rank) for name, p in self._parameters)
         self._can_be_saved = False
+        self.groups = LayerGroups.of([piece.name for piece in self.pieces])
+        self.group_elements = self.groups.sums([math.prod(piece.shape) for piece in self.pieces])
+        self._waited = deepspeed_private.time_collectives()
         self._base_rates = [float(group["lr"]) / config.optimizer.lr for group in self._inner.param_groups]
 
     @property
@@ -113,6 +119,19 @@ class ZeroEngine:
         self._engine.backward(total * scale, scale_wrt_gas=False)
         return float(total.detach())
 
+    def probe(self) -> StepProbe:
+        """A look into the forward passes of one step; enter it around them."""
+        return StepProbe(self.module, self.groups.names)
+
+    def waited_s(self) -> float:
+        """Seconds spent waiting in DeepSpeed's collectives since the last call; on GPUs, as far as the host waits."""
+        return self._waited.take()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what was asked of it, so that times mean something."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """This rank's shard of the reduced gradient, parameter by parameter: fp32, flat, without padding."""
         from deepspeed.utils import safe_get_local_grad
@@ -141,6 +160,10 @@ class ZeroEngine:
         for group, ratio in zip(self._inner.param_groups, self._base_rates, strict=True):
             group["lr"] = lr * ratio
         return float(self._inner.param_groups[0]["lr"]) / self._base_rates[0]
+
+    def learning_rates(self) -> list[float]:
+        """What every group of the optimizer holds now."""
+        return [float(group["lr"]) for group in self._inner.param_groups]
 
     def apply(self) -> bool:
         """Take the optimizer step (collective). Returns whether DeepSpeed really applied it."""
@@ -179,6 +202,31 @@ class ZeroEngine:
             yield piece, MASTER, safe_get_local_fp32_param(parameter).view(-1)[: piece.count]
             for component in components:
                 yield piece, component, safe_get_local_optimizer_state(parameter, component).view(-1)[: piece.count]
+
+    def adam_moments(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, float, float]] | None:
+        """Adam's memory of this rank's shard, parameter by parameter; None if the optimizer has none (yet).
+
+        Yields:
+            First and second moment (flat), epsilon on the scale of the second moment's root, and the factor that
+            turns their ratio into the update before the learning rate: both follow from Adam's step.
+        """
+        inner = self._inner
+        group = inner.param_groups[0]
+        steps = deepspeed_private.adam_steps(self._engine)
+        if not steps or not {"betas", "eps"} <= group.keys():
+            return None
+        first, second = (1.0 - float(beta) ** steps for beta in group["betas"])
+        return self._moments(float(group["eps"]) * second**0.5, second**0.5 / first)
+
+    def _moments(self, epsilon: float, correction: float) -> Iterator[tuple[torch.Tensor, torch.Tensor, float, float]]:
+        from deepspeed.utils import safe_get_local_optimizer_state
+
+        for (_, parameter), piece in zip(self._parameters, self.pieces, strict=True):
+            moments = (
+                safe_get_local_optimizer_state(parameter, name).view(-1)[: piece.count]
+                for name in ("exp_avg", "exp_avg_sq")
+            )
+            yield *moments, epsilon, correction
 
     def copy_state(self) -> list[Shard]:
         """This rank's whole state, copied to host memory."""

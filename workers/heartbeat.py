@@ -62,7 +62,7 @@ class HeartbeatThread:
         with self._lock:
             self._rows.append(row)
 
-    def line(self, kind: str, **fields: object) -> None:
+    def line(self, kind: str, /, **fields: object) -> None:
         """Hand over an event for the journal; it is sent at once, without waiting for it."""
         with self._lock:
             self._line_number += 1

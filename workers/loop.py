@@ -6,22 +6,44 @@ function of what all of them hold, or decided once by rank 0 and broadcast.
 
 from __future__ import annotations
 
-import dataclasses
-import time
+import math
+from collections import deque
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 from stormsail.platform.errors import InternalError
-from stormsail.platform.messages import Directive, FaultKind, Incident, Phase, StepRow
-from stormsail.workers import vitals
-from stormsail.workers.batches import BatchReader, checksum
+from stormsail.platform.messages import Directive, Phase, StepRow
+from stormsail.workers import plan, rows, vitals
+from stormsail.workers.batches import Batch, BatchReader, checksum
 from stormsail.workers.clip import clip_factor
-from stormsail.workers.detect.verdict import Observation, Policy, Verdict, VerdictKind, judge
+from stormsail.workers.detect.verdict import VerdictKind
 from stormsail.workers.heartbeat import HeartbeatThread, now_s
 from stormsail.workers.inject import Injector
-from stormsail.workers.measure import measure
+from stormsail.workers.judging import Judge
+from stormsail.workers.measure import measure, measure_sample
+from stormsail.workers.probes import StepProbe
+from stormsail.workers.sampling import Governor
 from stormsail.workers.schedule import lr_factor, scheduled_lr
 from stormsail.workers.seeding import seed_all
 from stormsail.workers.session import Session, Supervisor
 from stormsail.workers.snapshot import SnapshotWriter
+from stormsail.workers.stopwatch import STEP, Stopwatch
+
+_CLIPPED_OVER = 100  # updates that `clip.share` looks back on
+_OUTCOMES = {VerdictKind.DROP: "dropped", VerdictKind.EMPTY: "empty", VerdictKind.SKIP: "skipped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A step's learning rate.
+
+    Attributes:
+        factor: The ladder's factor in it.
+        used: What the optimizer holds, read back.
+    """
+
+    factor: float
+    used: float
 
 
 class StepLoop:
@@ -55,9 +77,13 @@ class StepLoop:
         self.beat = beat
         self.injector = injector
         self.snapshots = snapshots
-        self.policy = Policy(self.config.detect, self.config.nonfinite)
-        self.verdict = Verdict(VerdictKind.HEALTHY)
+        self.judge = Judge(session, session.policy, beat)
+        self.watch = Stopwatch()
+        self.governor = self._fresh_governor()
         self.last_saved = -1
+        self._standing: plan.Plan = {}
+        self._standing_digest = b""
+        self._clipped: deque[bool] = deque(maxlen=_CLIPPED_OVER)
 
     # ---------------------------------------------------------------- top level
 
@@ -80,79 +106,137 @@ class StepLoop:
                 return "done"
             if directive.fp32_until is not None and self.session.position.step >= directive.fp32_until:
                 self.session.leave_fp32()
-            if self._step():
+                self._settle()
+            if self.step():
                 self._save_last()
                 return "stopped"
 
-    def _step(self) -> bool:
+    def step(self) -> bool:
         """Run one step. Returns whether a person asked to stop after it."""
         step = self.session.position.step
-        started = time.perf_counter()
+        self.watch.begin()
         self.beat.at(Phase.STEP, step)
         self.injector.before_step(step)
-        mine = self._compute(step)
-        seen = vitals.exchange(mine, device=self.device, nominal_tokens=self.source.nominal_tokens)
-        if any(row.step != step for row in seen.ranks):
-            raise InternalError(f"ranks have come apart: steps {[row.step for row in seen.ranks]}")
-        verdict = self._judge(step, seen)
-        if verdict is VerdictKind.INCIDENT:
+        sampled = self.governor.samples(step)
+        rate = self._set_rate(step)
+        mine = self._compute(step, sampled=sampled)
+        with self.watch.lap("exchange"):
+            seen = vitals.exchange(mine, device=self.device, nominal_tokens=self.source.nominal_tokens)
+        with self.watch.lap("vitals"):
+            self._govern(seen)
+        if seen.disagreeing:
+            self._disagree(step, seen)
+            return False
+        kind, clip_to = self._judge(step, seen, sampled=sampled)
+        if kind is VerdictKind.INCIDENT:
             self._incident(step, seen)
             return False
-        self._finish(step, seen, verdict, started)
+        self._finish(step, seen, kind, rate, clip_to=clip_to, sampled=sampled)
         self._snapshot_if_due()
         return seen.stop
 
-    def _compute(self, step: int) -> vitals.RankVitals:
-        begun = time.perf_counter()
-        batches = self.source.micro_batches(step, self.session.order)
-        data_s = time.perf_counter() - begun
+    def _set_rate(self, step: int) -> Rate:
+        """Put the step's learning rate into the optimizer, before the ranks compare what they are about to do."""
+        factor = lr_factor(
+            step, self.session.directive.lr_events, floor=self.config.lr.floor, ramp_steps=self.config.lr.ramp_steps
+        )
+        planned = factor * scheduled_lr(
+            step,
+            peak=self.config.optimizer.lr,
+            warmup_steps=self.config.schedule.warmup_steps,
+            total_steps=self.config.train.steps,
+            min_ratio=self.config.schedule.min_ratio,
+        )
+        scale = self.injector.lr_scale(step, lr_factor=factor)
+        return Rate(factor, self.session.engine.set_learning_rate(planned * scale))
+
+    def _compute(self, step: int, *, sampled: bool) -> vitals.RankVitals:
+        with self.watch.lap("data"):
+            batches = self.source.micro_batches(step, self.session.order)
         self._seed(step)
         engine = self.session.engine
-        scale = self.world.world_size / self.source.nominal_tokens
-        losses, tokens = 0.0, 0
-        for index, batch in enumerate(batches):
-            losses += engine.forward_backward(batch, scale, last=index == len(batches) - 1)
-            tokens += int(batch[2].sum())
+        engine.waited_s()
+        probe = engine.probe()
+        with self.watch.lap("compute"):
+            losses = self._forward_backward(batches, probe if sampled else None)
         self.injector.after_backward(engine, step)
-        return measure(
-            engine,
-            step=step,
-            loss_sum=losses,
-            tokens=tokens,
-            compute_s=time.perf_counter() - begun - data_s,
-            data_s=data_s,
-            stop=bool(self.beat.stop_requested),
-            batch=sum(checksum(batch) for batch in batches),
-        )
+        waited = engine.waited_s()
+        self.watch.add("comm", waited)
+        self.watch.add("compute", -waited - probe.spent_s)
+        with self.watch.lap("sample"):
+            sample = measure_sample(engine, probe) if sampled else None
+        self.watch.add("sample", probe.spent_s)
+        with self.watch.lap("vitals"):
+            return measure(
+                engine,
+                step=step,
+                loss_sum=losses,
+                tokens=sum(int(batch[2].sum()) for batch in batches),
+                batch=sum(checksum(batch) for batch in batches),
+                plan=plan.plan_word(self._standing_digest, step, engine.learning_rates()),
+                stop=bool(self.beat.stop_requested),
+                times=self._times(),
+                sample=sample,
+            )
+
+    def _forward_backward(self, batches: list[Batch], probe: StepProbe | None) -> float:
+        engine = self.session.engine
+        scale = self.world.world_size / self.source.nominal_tokens
+        losses = 0.0
+        with probe or nullcontext():
+            for index, batch in enumerate(batches):
+                losses += engine.forward_backward(batch, scale, last=index == len(batches) - 1)
+        engine.synchronize()
+        return losses
 
     def _seed(self, step: int) -> None:
         """Randomness of a step (dropout) is a function of (seed, step, rank), so that no state needs to be stored."""
         seed_all(self.config.seed, step, self.world.rank)
 
+    # ------------------------------------------------------------------ watching
+
+    def _times(self) -> vitals.Times:
+        before = self.watch.before
+        return vitals.Times(
+            data_s=self.watch.lapped("data"),
+            compute_s=self.watch.lapped("compute"),
+            comm_s=self.watch.lapped("comm"),
+            update_s=before.get("update", 0.0),
+            vitals_s=before.get("vitals", 0.0),
+            sample_s=before.get("sample", 0.0) if before.get("sampled") else math.nan,
+            exchange_s=before.get("exchange", 0.0),
+            share_s=before.get("share", 0.0),
+            step_s=before.get(STEP, 0.0),
+        )
+
+    def _govern(self, seen: vitals.Vitals) -> None:
+        """All ranks feed their governors the same numbers, so all take the next sample at the same step."""
+        step_s = float(seen.floats("step_s").min())  # 0 where a rank knows of no step before
+        self.governor = self.governor.learn(step_s=step_s, base_s=seen.watching_s, sample_s=seen.sample_s)
+
+    def _fresh_governor(self) -> Governor:
+        return Governor(self.config.detect.sample_every, self.config.detect.budget)
+
     # ------------------------------------------------------------------ verdict
 
-    def _judge(self, step: int, seen: vitals.Vitals) -> VerdictKind:
-        """Rank 0 decides, all ranks hold the same verdict afterwards (collective)."""
-        code = 0
+    def _judge(self, step: int, seen: vitals.Vitals, *, sampled: bool) -> tuple[VerdictKind, float]:
+        """Rank 0 decides, all ranks hold the same verdict and norm to clip to afterwards (collective)."""
+        code, clip_to = 0, math.inf
         if self.world.rank == 0:
-            self.verdict = self._opinion(step, seen)
-            code = self.verdict.kind.code
-        return VerdictKind.from_code(vitals.share_verdict(code, device=self.device))
+            with self.watch.lap("vitals"):
+                verdict = self.judge.opinion(step, seen, sampled=sampled)
+                code, clip_to = verdict.kind.code, verdict.clip_to
+        with self.watch.lap("share"):
+            code, clip_to = vitals.share_verdict(code, clip_to, device=self.device)
+        return VerdictKind.from_code(code), clip_to
 
-    def _opinion(self, step: int, seen: vitals.Vitals) -> Verdict:
-        observation = Observation(
-            step=step,
-            loss=seen.loss,
-            grad_norm=seen.grad_norm,
-            nonfinite_gradients=seen.nonfinite_gradients,
-            nonfinite_state=seen.nonfinite_state > 0,
-            tokens=seen.tokens,
-        )
-        self.session.detector, verdict = judge(self.session.detector, observation, self.policy)
-        broken = self.session.continuity.check(step, seen.loss)
-        if broken and verdict.kind is not VerdictKind.INCIDENT:
-            return Verdict(VerdictKind.INCIDENT, fault=FaultKind.RESUME_FAULT, onset=step, reason=broken)
-        return verdict
+    def _disagree(self, step: int, seen: vitals.Vitals) -> None:
+        """Nobody updates where the ranks were about to do different things (collective)."""
+        mine = {**self._standing, "step": step, "rates": self.session.engine.learning_rates()}
+        plans = vitals.gather_objects(mine)
+        if self.world.rank == 0:
+            self.judge.disagreement(step, seen.disagreeing, plans)
+        self._incident(step, seen)
 
     def _incident(self, step: int, seen: vitals.Vitals) -> None:
         """Drop the gradient, ask once, obey on all ranks (collective)."""
@@ -161,94 +245,99 @@ class StepLoop:
         directive = None
         if self.world.rank == 0:
             self.beat.flush()  # the supervisor judges by what it has heard so far
-            directive = self.supervisor.incident(self._describe(step, seen))
+            directive = self.supervisor.incident(self.judge.incident(step, seen))
         self._obey(vitals.share_object(directive, device=self.device))
-
-    def _describe(self, step: int, seen: vitals.Vitals) -> Incident:
-        incident = self.verdict.incident(self.session.directive.generation, step)
-        evidence = {
-            **incident.evidence,
-            "reason": self.verdict.reason,
-            "rank": seen.first_bad_rank,
-            "parameter": self._parameter_name(seen.first_bad_parameter),
-        }
-        return dataclasses.replace(incident, evidence=evidence)
 
     def _obey(self, directive: Directive) -> None:
         self.session.obey(directive)
         self.last_saved = self.session.position.step
+        self.judge.begin()
+        self.governor = self._fresh_governor()
         if not self.session.directive.stop_reason:
             self.snapshots.prepare(self.session.engine)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Another engine or another plan: what was measured before says nothing about what comes."""
+        self.watch.reset()
+        self._standing = plan.standing_plan(
+            self.config,
+            self.session.directive,
+            precision=self.session.engine.precision,
+            world_size=self.world.world_size,
+            samples=self.source.samples,
+        )
+        self._standing_digest = plan.digest_of(self._standing)
 
     # ------------------------------------------------------------------- update
 
-    def _finish(self, step: int, seen: vitals.Vitals, kind: VerdictKind, started: float) -> None:
-        factor = lr_factor(
-            step, self.session.directive.lr_events, floor=self.config.lr.floor, ramp_steps=self.config.lr.ramp_steps
-        )
-        outcome, used, clipped = self._update(step, seen, kind, factor)
+    def _finish(
+        self, step: int, seen: vitals.Vitals, kind: VerdictKind, rate: Rate, *, clip_to: float, sampled: bool
+    ) -> None:
+        with self.watch.lap("update"):
+            outcome, clip = self._update(step, seen, kind, clip_to)
+        applied = outcome == "applied"
         self.session.position.step += 1
-        self.session.position.applied += outcome == "applied"
+        self.session.position.applied += applied
         self.session.position.tokens += seen.tokens
+        if applied:
+            self._clipped.append(clip < 1.0)
+        self.watch.add("sampled", float(sampled))
         if self.world.rank == 0:
-            self._note(step, seen, outcome)
-            self.beat.row(
-                StepRow(
-                    generation=self.session.directive.generation,
-                    step=step,
-                    applied=self.session.position.applied,
-                    loss=seen.loss,
-                    grad_norm=seen.grad_norm,
-                    clipped_norm=clipped,
-                    lr=used,
-                    lr_factor=factor,
-                    tokens=seen.tokens,
-                    step_s=time.perf_counter() - started,
-                    time_s=now_s(),
-                    precision=self.session.engine.precision,
-                    outcome=outcome,
-                    flagged=kind is VerdictKind.WATCH,
-                    batch=seen.batch,
-                )
-            )
+            with self.watch.lap("vitals"):
+                self.judge.note(step, seen, outcome)
+                self.beat.row(self._row(step, seen, outcome, rate, clip=clip, sampled=sampled))
 
-    def _update(self, step: int, seen: vitals.Vitals, kind: VerdictKind, factor: float) -> tuple[str, float, float]:
+    def _update(self, step: int, seen: vitals.Vitals, kind: VerdictKind, clip_to: float) -> tuple[str, float]:
         engine = self.session.engine
-        if kind in (VerdictKind.DROP, VerdictKind.EMPTY):
+        if not kind.applies_update:
             engine.drop()
-            return ("empty" if kind is VerdictKind.EMPTY else "dropped"), 0.0, 0.0
-        clip = clip_factor(seen.grad_norm, self.config.train.clip_norm)
+            return _OUTCOMES[kind], 0.0
+        limit = self.config.train.clip_norm
+        clip = clip_factor(seen.grad_norm, clip_to if limit is None else min(limit, clip_to))
         scale = clip * vitals.token_correction(seen.tokens, self.source.nominal_tokens)
         if scale != 1.0:
             engine.scale_gradients(scale)
-        planned = factor * scheduled_lr(
-            step,
-            peak=self.config.optimizer.lr,
-            warmup_steps=self.config.schedule.warmup_steps,
-            total_steps=self.config.train.steps,
-            min_ratio=self.config.schedule.min_ratio,
-        )
-        used = engine.set_learning_rate(planned * self.injector.lr_scale(step, lr_factor=factor))
         if not engine.apply():
             raise InternalError(f"DeepSpeed refused the update of step {step}, which our verdict had passed")
-        return "applied", used, seen.grad_norm * clip
+        return "applied", clip
 
-    def _note(self, step: int, seen: vitals.Vitals, outcome: str) -> None:
-        if outcome == "dropped":
-            self.beat.line(
-                "update.dropped",
-                step=step,
-                rank=seen.first_bad_rank,
-                first_parameter=self._parameter_name(seen.first_bad_parameter),
-                count=seen.nonfinite_gradients,
-            )
-        elif outcome == "empty":
-            self.beat.line("step.empty", step=step)
-        elif self.verdict.kind is VerdictKind.WATCH:
-            self.beat.line("spike.watch", step=step, severity=self.verdict.severity, reason=self.verdict.reason)
-
-    def _parameter_name(self, index: int) -> str:
-        return self.session.engine.pieces[index].name if index >= 0 else ""
+    def _row(self, step: int, seen: vitals.Vitals, outcome: str, rate: Rate, *, clip: float, sampled: bool) -> StepRow:
+        verdict, groups = self.judge.verdict, self.session.engine.groups.names
+        position = self.session.position
+        values = rows.every_step(
+            seen,
+            verdict=verdict,
+            slowness=self.judge.slowness,
+            governor=self.governor,
+            skipped=position.step - position.applied,
+            clip=clip,
+            clipped=sum(self._clipped) / max(len(self._clipped), 1),
+        )
+        if sampled or verdict.findings:
+            values |= rows.layer_norms(seen, groups)
+        if sampled:
+            values |= rows.sampled(seen, groups, self.session.engine.group_elements)
+            values |= self.judge.distances
+        return StepRow(
+            generation=self.session.directive.generation,
+            step=step,
+            applied=position.applied,
+            loss=seen.loss,
+            grad_norm=seen.grad_norm,
+            clipped_norm=seen.grad_norm * clip if outcome == "applied" else 0.0,
+            lr=rate.used if outcome == "applied" else 0.0,
+            lr_factor=rate.factor,
+            tokens=seen.tokens,
+            step_s=self.watch.elapsed_s,
+            time_s=now_s(),
+            precision=self.session.engine.precision,
+            outcome=outcome,
+            flagged=verdict.kind.flagged,
+            batch=seen.batch,
+            values=values,
+            ranks=rows.by_rank(seen) if sampled else {},
+        )
 
     # ------------------------------------------------------------------ snapshot
 

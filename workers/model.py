@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from stormsail.platform.config.builtin_args import TransformerArgs
 from stormsail.platform.config.model import ModelSection
 from stormsail.platform.errors import UserCodeError
+from stormsail.workers.probes import Observer
 
 Rotation: TypeAlias = tuple[Tensor, Tensor]
 
@@ -38,6 +39,7 @@ class Transformer(nn.Module):
     def __init__(self, args: TransformerArgs, seed: int) -> None:
         super().__init__()
         self.args = args
+        self.observer: Observer | None = None
         self.embed = nn.Embedding(args.vocab_size, args.d_model)
         self.drop = nn.Dropout(args.dropout)
         self.blocks = nn.ModuleList(Block(args) for _ in range(args.layers))
@@ -59,6 +61,8 @@ class Transformer(nn.Module):
             float32 [B, T].
         """
         logits_BTV = self.logits(tokens).float()
+        if self.observer is not None:
+            self.observer.predictions(logits_BTV, targets, mask)
         losses_N = functional.cross_entropy(logits_BTV.flatten(0, 1), targets.flatten(), reduction="none")
         return losses_N.view_as(mask) * mask
 
@@ -103,6 +107,7 @@ class Attention(nn.Module):
     def __init__(self, args: TransformerArgs) -> None:
         super().__init__()
         self.heads = args.heads
+        self.observer: Observer | None = None
         self.dropout = args.dropout
         self.qkv = nn.Linear(args.d_model, 3 * args.d_model, bias=False)
         self.out = nn.Linear(args.d_model, args.d_model, bias=False)
@@ -115,6 +120,8 @@ class Attention(nn.Module):
         q_BHTK, k_BHTK, v_BHTK = (part.transpose(1, 2) for part in qkv_BTHK.chunk(3, dim=2))
         q_BHTK = _rotate(self.q_norm(q_BHTK), rotation)
         k_BHTK = _rotate(self.k_norm(k_BHTK), rotation)
+        if self.observer is not None:
+            self.observer.attention(q_BHTK, k_BHTK, q_BHTK.shape[-1] ** -0.5)
         out_BHTK = _attend(q_BHTK, k_BHTK, v_BHTK, self.dropout if self.training else 0.0)
         out_BTD: Tensor = self.out(out_BHTK.transpose(1, 2).flatten(2))
         return out_BTD

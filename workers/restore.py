@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -23,7 +23,8 @@ from stormsail.platform.storage.store import ObjectStore
 from stormsail.platform.vault.images import Image
 from stormsail.platform.vault.nearest import Trouble, read_nearest
 from stormsail.workers import vitals
-from stormsail.workers.detect.verdict import DetectorState
+from stormsail.workers.detect.rules.registry import AnyRule
+from stormsail.workers.detect.state import DetectorState
 from stormsail.workers.engine import ZeroEngine
 
 _RETRY_S = 1.0
@@ -61,7 +62,13 @@ NOWHERE = Nearby()
 
 
 def restore(
-    engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, *, patience_s: float, nearby: Nearby = NOWHERE
+    engine: ZeroEngine,
+    store: ObjectStore,
+    ref: CheckpointRef,
+    *,
+    rules: Sequence[AnyRule],
+    patience_s: float,
+    nearby: Nearby = NOWHERE,
 ) -> Restored | str:
     """Bring the engine to the state of `ref` (collective).
 
@@ -69,6 +76,7 @@ def restore(
         engine: Of the checkpoint's configuration, in any precision.
         store: The run's store.
         ref: Which checkpoint.
+        rules: The detectors whose baselines are wanted.
         patience_s: How long a store that is away is waited for; a checkpoint is none the worse for it.
         nearby: Where else the state may be.
 
@@ -82,13 +90,14 @@ def restore(
         WorkerFaultError: It stayed away from another rank.
     """
     with ExitStack() as held:
-        return _restore(engine, store, ref, patience_s, _Reading(nearby, held))
+        return _restore(engine, store, ref, patience_s, _Reading(rules, nearby, held))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """Images stay open, and so unchanged, until the state that lies in them has been copied."""
 
+    rules: Sequence[AnyRule]
     nearby: Nearby
     held: ExitStack
 
@@ -135,7 +144,7 @@ def _read(
     engine: ZeroEngine, store: ObjectStore, ref: CheckpointRef, reading: _Reading
 ) -> tuple[Restored, list[Shard]]:
     manifest = load_manifest(store, ref)
-    detector = DetectorState.from_json(manifest.meta.detector)
+    detector = DetectorState.from_json(manifest.meta.detector, reading.rules)
     found = read_nearest(store, manifest, engine.state_specs(), reading.images(ref), reading.nearby.trouble)
     return Restored(manifest.meta, detector, found.bytes_from), found.shards
 

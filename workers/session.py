@@ -24,7 +24,8 @@ from stormsail.platform.vault.places import PLACES
 from stormsail.workers import restore as restoring
 from stormsail.workers import vitals
 from stormsail.workers.continuity import Continuity
-from stormsail.workers.detect.verdict import DetectorState
+from stormsail.workers.detect.policy import Policy
+from stormsail.workers.detect.state import DetectorState
 from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.measure import software
@@ -71,6 +72,9 @@ class Session:
         beat: The line to the supervisor.
         on_generation: Told of each new generation before anything else is done.
         nearby: Where a state may be nearer than in the store.
+
+    Attributes:
+        unproven: A state was loaded that no recorded loss can prove right; the next steps are judged for it.
     """
 
     def __init__(
@@ -90,7 +94,9 @@ class Session:
         self.world = world
         self.device = device
         self.position = Position()
+        self.policy = Policy.of(config)
         self.detector = DetectorState()
+        self.unproven = False
         self.continuity = Continuity((), exact=False)
         self.order = DataOrder(samples, config.seed, ())
         self.directive = Directive(generation=0)
@@ -161,6 +167,7 @@ class Session:
             self.engine,
             self._store,
             directive.restore,
+            rules=self.policy.rules,
             patience_s=self.config.journal.deadline_s,
             nearby=self._nearby,
         )
@@ -174,6 +181,7 @@ class Session:
     def _begin(self, directive: Directive, took_s: float) -> None:
         self.order = DataOrder(self._samples, self.config.seed, directive.skip)
         self.continuity = Continuity(directive.expected_losses, exact=directive.exact and self._same_shape)
+        self.unproven = directive.restore is not None and not directive.expected_losses
         self._beat.at(Phase.STEP, self.position.step)
         places = vitals.gather_objects(self._bytes_from) if directive.restore is not None else []
         if self.world.rank == 0 and (directive.restore is not None or directive.tier is not None):

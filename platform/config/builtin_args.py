@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from stormsail.platform.config.model import Positive, RunConfig, Section
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.section import Positive, Section
 
 PREFIX = "builtin:"
 

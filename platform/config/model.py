@@ -7,37 +7,15 @@ environment again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-
-def _whole_number(value: object) -> object:
-    """Let `1e6` stand for 1000000: YAML reads it as a float, and refusing it helps nobody."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
-
-
-def _list_to_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-Count = Annotated[int, Field(ge=0), BeforeValidator(_whole_number)]
-Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole_number)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Seconds = Annotated[float, Field(gt=0.0)]
-Args = dict[str, Any]
-
+from stormsail.platform.config.detect import DetectSection
+from stormsail.platform.config.section import Args, Count, Fraction, Positive, Seconds, Section, list_to_tuple
 
 # A decision waits for saves that are being published, then for the store.
 DECISION_MARGIN_S = 60.0
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, unknown keys refused, no NaN, no bool where a number belongs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ModelSection(Section):
@@ -61,7 +39,7 @@ class OptimizerSection(Section):
     factory: str = Field("builtin:adamw", description="`builtin:NAME`, or `module:function` of your own code")
     args: Args = Field(default_factory=dict, description="handed to the factory as its `args`")
     lr: Annotated[float, Field(gt=0.0)] = Field(1e-3, description="peak learning rate")
-    betas: Annotated[tuple[Fraction, Fraction], BeforeValidator(_list_to_tuple)] = Field(
+    betas: Annotated[tuple[Fraction, Fraction], BeforeValidator(list_to_tuple)] = Field(
         (0.9, 0.95), description="AdamW's exponential decay rates of the two moments"
     )
     eps: Annotated[float, Field(gt=0.0)] = Field(
@@ -149,20 +127,6 @@ class CheckpointSection(Section):
     max_delta_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         0.97, description="size of a difference over its keyframe's from which on a rank writes in full"
     )
-
-
-class DetectSection(Section):
-    """When a loss or a gradient norm is called a spike."""
-
-    warmup_steps: Count = Field(20, description="accepted steps before the spike rule speaks")
-    window_steps: Positive = Field(256, description="accepted residuals that make the baseline")
-    z: Annotated[float, Field(gt=0.0)] = Field(6.0, description="robust z-score of a flagged step")
-    severe_z: Annotated[float, Field(gt=0.0)] = Field(12.0, description="robust z-score that needs no grace")
-    persist_of: Annotated[tuple[Positive, Positive], BeforeValidator(_list_to_tuple)] = Field(
-        (3, 5), description="m of n steps flagged make a spike persistent"
-    )
-    grace_steps: Count = Field(20, description="steps that a persistent but mild spike gets to heal by itself")
-    norm_ratio: Annotated[float, Field(gt=1.0)] = Field(10.0, description="gradient norm over its median: no grace")
 
 
 class NonfiniteSection(Section):
@@ -280,7 +244,7 @@ Fault = Annotated[
 class DrillSection(Section):
     """Faults to inject on purpose, and the proof that is asked for."""
 
-    faults: Annotated[tuple[Fault, ...], BeforeValidator(_list_to_tuple)] = Field((), description="what to break, when")
+    faults: Annotated[tuple[Fault, ...], BeforeValidator(list_to_tuple)] = Field((), description="what to break, when")
     twin_step: Count | None = Field(
         None, description="also run an undisturbed twin up to this step and compare the state bit for bit"
     )
@@ -324,8 +288,9 @@ class RunConfig(Section):
         if self.schedule.warmup_steps >= steps:
             said = "" if "warmup_steps" in self.schedule.model_fields_set else ", the default,"
             yield f"schedule.warmup_steps ({self.schedule.warmup_steps}){said} must be below train.steps ({steps})"
-        if self.detect.persist_of[0] > self.detect.persist_of[1]:
-            yield f"detect.persist_of: {self.detect.persist_of[0]} of {self.detect.persist_of[1]} can never happen"
+        spike = self.detect.spike
+        if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
+            yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
         if self.drill.twin_step is not None and self.drill.twin_step > steps:
             yield f"drill.twin_step ({self.drill.twin_step}) must be at most train.steps ({steps})"
         decision_s = self.journal.deadline_s + DECISION_MARGIN_S

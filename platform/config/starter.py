@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from stormsail.platform.config.builtin_args import Kind, builtin_args
-from stormsail.platform.config.model import RunConfig, Section
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.section import Section
 
 # What a newcomer is likely to change, and what a short run on two CPU processes needs.
 _ACTIVE: Mapping[str, object] = {
@@ -53,8 +54,8 @@ def starter_yaml(name: str, *, file: str) -> str:
     active = {**_ACTIVE, "name": name}
     lines: list[str] = []
     for key, info in RunConfig.model_fields.items():
-        section = info.annotation
-        if isinstance(section, type) and issubclass(section, Section):
+        section = _section_of(info)
+        if section is not None:
             lines += ["", f"# {(section.__doc__ or '').splitlines()[0]}", *_section(key, section, active, indent=0)]
         else:
             lines.append(_line(key, info, active, key, indent=0))
@@ -66,11 +67,16 @@ def _section(path: str, model: type[BaseModel], active: Mapping[str, object], *,
     yield f"{'' if live else '# '}{'  ' * indent}{path.rsplit('.', 1)[-1]}:"
     for key, info in model.model_fields.items():
         inner = f"{path}.{key}"
-        args = _args_model(model, path) if key == "args" else None
-        if args is not None and args.model_fields:
-            yield from _section(inner, args, active, indent=indent + 1)
+        below = _args_model(model, path) if key == "args" else _section_of(info)
+        if below is not None and below.model_fields:
+            yield from _section(inner, below, active, indent=indent + 1)
         else:
             yield _line(key, info, active, inner, indent=indent + 1)
+
+
+def _section_of(info: FieldInfo) -> type[Section] | None:
+    kind = info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def _args_model(model: type[BaseModel], path: str) -> type[Section] | None:

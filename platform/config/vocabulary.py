@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from stormsail.platform.config.builtin_args import KINDS, builtins_of
-from stormsail.platform.config.model import RunConfig, Section
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.config.problems import Keys, dotted
+from stormsail.platform.config.section import Section
 
 Schema = dict[str, Any]
 

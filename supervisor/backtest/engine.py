@@ -13,12 +13,7 @@ from stormsail.supervisor.backtest.curve import Curve, Point, rows_of
 from stormsail.workers.detect.rules.registry import AnyRule
 from stormsail.workers.detect.rules.row import Finding, Kind, Level, Row
 from stormsail.workers.detect.rules.rule import Running
-
-NEAR_STEPS = 50
-"""Alarms of one rule that are no further apart are one."""
-
-NEAR_ROWS = 2
-"""The same where rows lie far apart."""
+from stormsail.workers.detect.voice import NEAR_STEPS, Voice, near
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +37,6 @@ class Alarm:
     severity: float
     reason: str
     repeated: bool = False
-
-
-def near(stride: int) -> int:
-    """Steps within which two alarms are one, for rows `stride` steps apart."""
-    return max(NEAR_STEPS, NEAR_ROWS * stride)
 
 
 def run(
@@ -73,41 +63,18 @@ def run(
     return sorted(alarms, key=lambda alarm: alarm.step)
 
 
-class _Voice:
-    """Turns one rule's findings into alarms."""
-
-    def __init__(self, detector: str) -> None:
-        self._detector = detector
-        self._level: Level | None = None
-        self._heard = 0
-        self._said = 0
-
-    def hear(self, row: Row, finding: Finding) -> Alarm | None:
-        """The alarm that this finding makes, if any."""
-        together = near(row.stride)
-        lasting = self._level is not None and 0 <= row.step - self._heard <= together and not row.restart
-        worse = lasting and self._level is not None and finding.level.rank > self._level.rank
-        self._heard = row.step
-        if lasting and not worse and (finding.level is not self._level or row.step - self._said < together):
-            return None
-        self._level, self._said = finding.level, row.step
-        return Alarm(
-            row.step,
-            finding.level,
-            finding.kind,
-            self._detector,
-            finding.severity,
-            finding.reason,
-            repeated=lasting and not worse,
-        )
-
-
 def _alarms_of(running: Running[object], rows: Sequence[Row]) -> list[Alarm]:
-    voice = _Voice(running.rule.name)
+    voice = Voice()
     found: list[Alarm] = []
     for row in rows:
         finding = running.observe(row)
-        alarm = None if finding is None else voice.hear(row, finding)
-        if alarm is not None:
-            found.append(alarm)
+        if finding is None:
+            continue
+        voice, said = voice.hear(row.step, finding.level, together=near(row.stride), restart=row.restart)
+        if said:
+            found.append(_alarm(running.rule.name, row, finding, repeated=said == "repeated"))
     return found
+
+
+def _alarm(detector: str, row: Row, finding: Finding, *, repeated: bool) -> Alarm:
+    return Alarm(row.step, finding.level, finding.kind, detector, finding.severity, finding.reason, repeated)

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stormsail.supervisor.backtest.curve import Curve
-from stormsail.supervisor.backtest.engine import Alarm, near
+from stormsail.supervisor.backtest.engine import Alarm
 from stormsail.supervisor.backtest.scoring import Score
 from stormsail.workers.detect.rules.registry import RuleInfo
 from stormsail.workers.detect.rules.row import Level
+from stormsail.workers.detect.voice import near
 
 _SHOWN_WATCHES = 5
 _JUDGED_ROWS = 40  # with fewer, most rules have not begun to speak

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stormsail.supervisor.backtest.curve import Curve, rows_of
-from stormsail.supervisor.backtest.engine import NEAR_ROWS, NEAR_STEPS, Alarm, near
+from stormsail.supervisor.backtest.engine import Alarm
 from stormsail.supervisor.backtest.labels import CALM, Label
 from stormsail.workers.detect.rules.row import Level
+from stormsail.workers.detect.voice import NEAR_ROWS, NEAR_STEPS, near
 
 UNLABELLED_STEPS = 300
 """The first steps of a run are not judged."""

@@ -28,7 +28,7 @@ def healed(machine: Machine) -> ReadRun:
     config = machine.write(
         "healed",
         train={"steps": STEPS},
-        detect={"grace_steps": 4},
+        detect={"spike": {"grace_steps": 4}},
         rollback={"min_steps": 10},
         ladder={"probation_steps": 15},
         drill={"faults": FAULTS},

@@ -23,7 +23,7 @@ from stormsail.platform.messages import CheckpointRef, World
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.workers import world as worlds
 from stormsail.workers.batches import Batch
-from stormsail.workers.detect.verdict import DetectorState
+from stormsail.workers.detect.state import DetectorState
 from stormsail.workers.engine import ZeroEngine
 
 CPU = torch.device("cpu")

@@ -10,16 +10,31 @@ from typing import Any
 import pytest
 import torch
 
-from stormsail.workers.measure import count_nonfinite_state, measure, software
-from stormsail.workers.vitals import RankVitals
+from stormsail.workers.layer_groups import LayerGroups
+from stormsail.workers.measure import (
+    Sample,
+    count_nonfinite_state,
+    count_zeros,
+    measure,
+    software,
+    update_squares,
+)
+from stormsail.workers.vitals import RankVitals, Times
+
+Moments = tuple[torch.Tensor, torch.Tensor, float, float]
 
 
 @dataclass
-class Gradients:
-    """What an engine shows of its gradients and its state."""
+class Engine:
+    """What an engine shows of its gradients and its state; every parameter is a layer group of its own."""
 
     gradients: list[torch.Tensor]
     state: list[torch.Tensor] = field(default_factory=list)
+    moments: list[Moments] | None = None
+
+    @property
+    def groups(self) -> LayerGroups:
+        return LayerGroups.of([f"p{index}.weight" for index in range(len(self.gradients))])
 
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from ((f"p{index}", gradient) for index, gradient in enumerate(self.gradients))
@@ -27,54 +42,87 @@ class Gradients:
     def live_buffers(self) -> Iterator[tuple[Any, str, torch.Tensor]]:
         yield from ((None, "master", live) for live in self.state)
 
+    def adam_moments(self) -> list[Moments] | None:
+        return self.moments
 
-def vitals(engine: Gradients, loss_sum: float = 10.0) -> RankVitals:
+
+def vitals(engine: Engine, loss_sum: float = 10.0, sample: Sample | None = None) -> RankVitals:
     return measure(
-        engine,  # type: ignore[arg-type] # the two methods that are used
+        engine,  # type: ignore[arg-type] # the methods that are used
         step=7,
         loss_sum=loss_sum,
         tokens=4,
-        compute_s=0.5,
-        data_s=0.1,
-        stop=True,
         batch=99,
+        plan=5,
+        stop=True,
+        times=Times(compute_s=0.5),
+        sample=sample,
     )
 
 
-def test_the_square_norm_is_summed_over_all_parameters_in_float64() -> None:
-    engine = Gradients([torch.tensor([3.0, 4.0]), torch.tensor([1e-20]), torch.zeros(0)])
-    assert vitals(engine).square_norm == pytest.approx(25.0, rel=1e-15)
+def sample_with(squares: tuple[float, ...]) -> Sample:
+    return Sample((1.0,), (2.0,), squares, correct=3, zeros=1)
 
 
-def test_squares_beyond_float32_do_not_overflow() -> None:
-    assert vitals(Gradients([torch.full((4,), 1e30)])).square_norm == pytest.approx(4e60)
+def test_squares_are_summed_by_layer_group() -> None:
+    engine = Engine([torch.tensor([3.0, 4.0]), torch.tensor([1e-3]), torch.zeros(0)])
+    assert vitals(engine).squares == pytest.approx((25.0, 1e-6, 0.0))
+
+
+@pytest.mark.parametrize(("value", "square"), [(1e30, 4e60), (1e-22, 4e-44)])
+def test_squares_beyond_float32_are_exact_all_the_same(value: float, square: float) -> None:
+    assert vitals(Engine([torch.full((4,), value)])).squares[0] == pytest.approx(square, rel=1e-5, abs=0.0)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_elements_that_are_not_finite_are_counted_and_the_first_parameter_is_named(value: float) -> None:
-    engine = Gradients([torch.ones(2), torch.tensor([1.0, value]), torch.tensor([value, value])], [torch.ones(3)])
+    engine = Engine([torch.ones(2), torch.tensor([1.0, value]), torch.tensor([value, value])], [torch.ones(3)])
     found = vitals(engine)
     assert (found.nonfinite_gradients, found.first_parameter, found.nonfinite_state) == (3, 1, 0)
 
 
 def test_a_loss_that_is_not_finite_counts_as_one_more() -> None:
-    found = vitals(Gradients([torch.ones(2)]), loss_sum=math.nan)
+    found = vitals(Engine([torch.ones(2)]), loss_sum=math.nan)
     assert (found.nonfinite_gradients, found.first_parameter) == (1, -1)
 
 
-def test_weights_are_looked_at_only_after_bad_gradients() -> None:
+def test_weights_are_looked_at_only_where_something_points_to_them() -> None:
     poisoned = torch.tensor([math.nan, 1.0])
-    assert vitals(Gradients([torch.ones(2)], [poisoned])).nonfinite_state == 0
-    assert vitals(Gradients([torch.tensor([math.inf])], [poisoned, poisoned])).nonfinite_state == 2
+    assert vitals(Engine([torch.ones(2)], [poisoned])).nonfinite_state == 0
+    assert vitals(Engine([torch.tensor([math.inf])], [poisoned, poisoned])).nonfinite_state == 2
+    assert vitals(Engine([torch.ones(2)], [poisoned]), sample=sample_with((0.5,))).nonfinite_state == 0
+    assert vitals(Engine([torch.ones(2)], [poisoned]), sample=sample_with((math.inf,))).nonfinite_state == 1
 
 
 def test_a_whole_state_counts_as_finite() -> None:
-    assert count_nonfinite_state(Gradients([], [torch.ones(3)])) == 0  # type: ignore[arg-type] # as above
+    assert count_nonfinite_state(Engine([], [torch.ones(3)])) == 0  # type: ignore[arg-type] # as above
+
+
+def test_elements_that_are_zero_are_counted() -> None:
+    assert count_zeros(Engine([torch.tensor([0.0, 1.0, 0.0]), torch.zeros(2)])) == 4  # type: ignore[arg-type] # as above
+
+
+def test_the_last_update_is_measured_before_the_learning_rate() -> None:
+    first, second = torch.tensor([0.3, -0.3]), torch.tensor([0.09, 0.09])
+    engine = Engine([first, first], moments=[(first, second, 0.0, 1.0), (first, second, 0.0, 2.0)])
+    assert update_squares(engine) == pytest.approx((2.0, 8.0))  # type: ignore[arg-type] # as above
+
+
+def test_a_moment_that_is_not_finite_makes_an_infinite_update() -> None:
+    broken = torch.tensor([math.nan, 1.0])
+    engine = Engine([broken], moments=[(broken, torch.ones(2), 0.0, 1.0)])
+    assert update_squares(engine) == (math.inf,)  # type: ignore[arg-type] # as above
+
+
+def test_an_optimizer_without_moments_has_no_such_figure() -> None:
+    assert update_squares(Engine([torch.ones(1)])) is None  # type: ignore[arg-type] # as above
 
 
 def test_the_rest_is_passed_on() -> None:
-    found = vitals(Gradients([]))
-    assert (found.step, found.tokens, found.stop, found.batch, found.compute_s, found.data_s) == (7, 4, 1, 99, 0.5, 0.1)
+    found = vitals(Engine([torch.ones(1)]), sample=sample_with((0.5,)))
+    assert (found.step, found.tokens, found.stop, found.batch, found.plan) == (7, 4, 1, 99, 5)
+    assert found.times.compute_s == 0.5
+    assert (found.activations, found.attention, found.correct, found.zeros) == ((1.0,), (2.0,), 3, 1)
 
 
 @pytest.mark.filterwarnings("ignore")  # DeepSpeed's own imports

@@ -15,13 +15,16 @@ from stormsail.platform.errors import StateMismatchError, StorageError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.vault.slots import Slot
 from stormsail.workers import restore as module
-from stormsail.workers.detect.verdict import DetectorState, Observation, Policy, judge
+from stormsail.workers.detect.policy import Policy
+from stormsail.workers.detect.state import DetectorState
+from stormsail.workers.detect.verdict import Observation, judge
 from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.restore import Nearby, Restored, restore
 from stormsail.workers.snapshot import SnapshotWriter
 
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
 
+RULES = Policy().rules
 REF = CheckpointRef(1, 3)
 
 
@@ -43,7 +46,7 @@ def test_the_engine_goes_on_as_the_one_that_saved(engine: ZeroEngine, store: Fra
     train(engine, range(3))
     manifest = save(engine, store, REF)
     losses = train(engine, range(3, 5))
-    found = restore(engine, store, REF, patience_s=0.0)
+    found = restore(engine, store, REF, rules=RULES, patience_s=0.0)
     assert isinstance(found, Restored)
     assert digest_of(engine.copy_state()) == manifest.root_digest
     assert train(engine, range(3, 5)) == losses
@@ -56,7 +59,7 @@ def test_the_detectors_come_back_with_the_state(engine: ZeroEngine, store: Fragi
         learned, _ = judge(learned, Observation(step, 5.0 - 0.1 * step, 1.0, 0, False, 32), Policy())
     assert learned != DetectorState()
     save(engine, store, REF, detector=learned.to_json())
-    found = restore(engine, store, REF, patience_s=0.0)
+    found = restore(engine, store, REF, rules=RULES, patience_s=0.0)
     assert isinstance(found, Restored)
     assert found.detector == learned
 
@@ -65,7 +68,7 @@ def test_a_whole_checkpoint_of_another_version_is_not_called_damaged(engine: Zer
     save(engine, store, REF, detector={"nonsense": 1})
     before = digest_of(engine.copy_state())
     with pytest.raises(StateMismatchError, match=r"another version|cannot be read"):
-        restore(engine, store, REF, patience_s=0.0)
+        restore(engine, store, REF, rules=RULES, patience_s=0.0)
     assert digest_of(engine.copy_state()) == before
 
 
@@ -82,7 +85,7 @@ def test_what_is_damaged_is_told_and_changes_nothing(engine: ZeroEngine, store: 
     else:
         key = next(info.key for info in store.list(f"{damage}s/"))
         store.put(key, store.get(key)[:-3])
-    found = restore(engine, store, REF, patience_s=0.0)
+    found = restore(engine, store, REF, rules=RULES, patience_s=0.0)
     assert isinstance(found, str)
     assert found
     assert "\n" not in found
@@ -90,7 +93,7 @@ def test_what_is_damaged_is_told_and_changes_nothing(engine: ZeroEngine, store: 
 
 
 def test_one_that_is_not_there_is_told(engine: ZeroEngine, store: FragileStore) -> None:
-    found = restore(engine, store, CheckpointRef(9, 9), patience_s=0.0)
+    found = restore(engine, store, CheckpointRef(9, 9), rules=RULES, patience_s=0.0)
     assert isinstance(found, str)
     assert "there is no checkpoint of step 9" in found
 
@@ -100,7 +103,7 @@ def test_a_store_that_stays_away_is_no_fault_of_the_checkpoint(engine: ZeroEngin
     before = digest_of(engine.copy_state())
     store.go_down()
     with pytest.raises(StorageError, match="Nobody answers"):
-        restore(engine, store, REF, patience_s=0.0)
+        restore(engine, store, REF, rules=RULES, patience_s=0.0)
     assert digest_of(engine.copy_state()) == before
 
 
@@ -110,7 +113,7 @@ def test_a_store_that_comes_back_in_time_is_waited_for(
     monkeypatch.setattr(module, "_RETRY_S", 0.01)
     save(engine, store, REF)
     store.failures = 1
-    assert isinstance(restore(engine, store, REF, patience_s=20.0), Restored)
+    assert isinstance(restore(engine, store, REF, rules=RULES, patience_s=20.0), Restored)
 
 
 class Snapshots:
@@ -161,7 +164,7 @@ def test_a_state_that_is_still_in_memory_is_taken_from_there(
     losses = train(engine, range(3, 5))
     for pack in manifest.packs:
         store.delete(pack.key)  # the bytes are nowhere else
-    found = restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby)
+    found = restore(engine, store, REF, rules=RULES, patience_s=0.0, nearby=snapshots.nearby)
     assert isinstance(found, Restored)
     assert list(found.bytes_from) == ["memory"]
     assert digest_of(engine.copy_state()) == manifest.root_digest
@@ -175,7 +178,7 @@ def test_a_snapshot_that_nobody_committed_is_never_loaded(
     snapshots.save(engine)
     commit_key = next(info.key for info in store.list("commits/"))
     store.delete(commit_key)
-    assert isinstance(restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby), str)
+    assert isinstance(restore(engine, store, REF, rules=RULES, patience_s=0.0, nearby=snapshots.nearby), str)
 
 
 def test_a_snapshot_that_has_changed_is_put_aside_and_the_store_is_used(
@@ -185,11 +188,11 @@ def test_a_snapshot_that_has_changed_is_put_aside_and_the_store_is_used(
     train(engine, range(1))
     for slot in snapshots.slots:
         slot.bytes[3] ^= 1
-    found = restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby)
+    found = restore(engine, store, REF, rules=RULES, patience_s=0.0, nearby=snapshots.nearby)
     assert isinstance(found, Restored)
     assert list(found.bytes_from) == ["store"]
     assert digest_of(engine.copy_state()) == manifest.root_digest
     assert [text.partition(": ")[0] for text in snapshots.told] == ["memory"]
-    again = restore(engine, store, REF, patience_s=0.0, nearby=snapshots.nearby)
+    again = restore(engine, store, REF, rules=RULES, patience_s=0.0, nearby=snapshots.nearby)
     assert isinstance(again, Restored)
     assert len(snapshots.told) == 1

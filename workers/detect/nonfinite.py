@@ -20,3 +20,7 @@ class DropState:
     def dropped(self, step: int) -> DropState:
         """One more drop at `step`."""
         return DropState(self.row + 1, self.first if self.row else step)
+
+    def over(self) -> DropState:
+        """A step with finite numbers."""
+        return DropState() if self.row else self

@@ -4,10 +4,10 @@ Two signals are watched, the all-reduced loss and the logarithm of the gradient 
 above its baseline, or whose norm is, is *flagged*. A flag alone costs nothing: it is reported, and its values stay
 out of the baseline. An incident needs persistence, and then the step after:
 
-- `m` of the last `n` steps are flagged (`detect.persist_of`), and
-- a *later* step is flagged again, so that a spike of `m` steps which returns by itself stays a report, and
-- the spike had `detect.grace_steps` to heal, or it is severe: this step, or `m` of the last `n`, had a loss beyond
-  `detect.severe_z` or a norm beyond `detect.norm_ratio` times its median.
+- `needed` of the last `of` steps are flagged, and
+- a *later* step is flagged again, so that a spike of `needed` steps which returns by itself stays a report, and
+- the spike had `grace_steps` to heal, or it is severe: this step, or `needed` of the last `of`, had a loss beyond
+  `severe_z` or a norm beyond `norm_ratio` times its median.
 
 A norm that has moved to a new level below that ratio, while the loss is calm, is how training goes (a new phase,
 another learning rate). After the grace its baseline is begun again.
@@ -18,13 +18,37 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from stormsail.platform.config.model import DetectSection
 from stormsail.workers.detect.baseline import Baseline
 
 _LOSS_FLOOR = 0.004  # of the level: healthy runs scatter by about this much late in training
 _LOG_NORM_FLOOR = 0.1  # healthy standard deviation of the log norm is 0.08 to 0.10
 _NORM_FLAG_RATIO = 3.0  # healthy runs exceed three times the median up to 4 times in 10,000 steps
 _TINY_NORM = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class SpikeLimits:
+    """The rule's numbers.
+
+    Attributes:
+        z: Robust z-score of a flagged step.
+        severe_z: Robust z-score that needs no grace.
+        norm_ratio: Gradient norm over its median that needs none.
+        needed: Flagged steps that make a spike persistent,
+        of: among so many.
+        grace_steps: Steps that a persistent but mild spike gets to heal by itself.
+        warmup_steps: Accepted steps before the rule speaks.
+        window_steps: Accepted residuals that make the baseline.
+    """
+
+    z: float = 6.0
+    severe_z: float = 12.0
+    norm_ratio: float = 10.0
+    needed: int = 3
+    of: int = 5
+    grace_steps: int = 20
+    warmup_steps: int = 20
+    window_steps: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +91,7 @@ class SpikeState:
         loss: Baseline of the loss, in nats.
         norm: Baseline of the log gradient norm.
         accepted: Steps accepted into the baselines since the start.
-        flags: Whether each of the last `n` steps was flagged, oldest first.
+        flags: Whether each of the last `of` steps was flagged, oldest first.
         serious: The same for flags that may become an incident: the loss, or a norm beyond `norm_ratio`.
         severe: The same for severe flags.
         onset: First flagged step of the present run of flags, or -1.
@@ -86,10 +110,10 @@ class SpikeState:
     peak_z: float = 0.0
 
 
-def read(state: SpikeState, step: int, loss: float, grad_norm: float, policy: DetectSection) -> Reading:
+def read(state: SpikeState, step: int, loss: float, grad_norm: float, limits: SpikeLimits) -> Reading:
     """Judge one step against the baselines; both numbers must be finite."""
     log_norm = math.log(max(grad_norm, _TINY_NORM))
-    if state.accepted < policy.warmup_steps:
+    if state.accepted < limits.warmup_steps:
         return Reading(step, loss, log_norm)
     loss_z = state.loss.z(loss, max(_LOSS_FLOOR * abs(state.loss.level), 1e-9))
     norm_z = state.norm.z(log_norm, _LOG_NORM_FLOOR)
@@ -102,39 +126,39 @@ def read(state: SpikeState, step: int, loss: float, grad_norm: float, policy: De
         loss_z=loss_z,
         norm_z=norm_z,
         norm_ratio=ratio,
-        loss_flagged=loss_z > policy.z,
-        norm_flagged=norm_z > policy.z and ratio > _NORM_FLAG_RATIO,
-        severe=loss_z > policy.severe_z or (norm_z > policy.z and ratio > policy.norm_ratio),
+        loss_flagged=loss_z > limits.z,
+        norm_flagged=norm_z > limits.z and ratio > _NORM_FLAG_RATIO,
+        severe=loss_z > limits.severe_z or (norm_z > limits.z and ratio > limits.norm_ratio),
     )
 
 
-def advance(state: SpikeState, reading: Reading, policy: DetectSection) -> SpikeState:
+def advance(state: SpikeState, reading: Reading, limits: SpikeLimits) -> SpikeState:
     """The state after this step: its flag is noted, or its values are accepted."""
-    moved = _note_flags(state, reading, policy)
+    moved = _note_flags(state, reading, limits)
     if not reading.flagged:
         return replace(
             moved,
-            loss=state.loss.accept(reading.loss, policy.window_steps),
-            norm=state.norm.accept(reading.log_norm, policy.window_steps),
+            loss=state.loss.accept(reading.loss, limits.window_steps),
+            norm=state.norm.accept(reading.log_norm, limits.window_steps),
             accepted=state.accepted + 1,
         )
-    if _new_norm_level(moved, reading, policy):
-        return replace(moved, norm=Baseline().accept(reading.log_norm, policy.window_steps))
+    if _new_norm_level(moved, reading, limits):
+        return replace(moved, norm=Baseline().accept(reading.log_norm, limits.window_steps))
     return moved
 
 
-def is_incident(state: SpikeState, reading: Reading, policy: DetectSection) -> bool:
+def is_incident(state: SpikeState, reading: Reading, limits: SpikeLimits) -> bool:
     """Whether the run of flags that this step belongs to needs a decision; `state` is the one after the step."""
-    needed, _ = policy.persist_of
+    needed = limits.needed
     if not state.serious[-1] or sum(state.serious) < needed or reading.step <= state.persistent:
         return False
     severe = reading.severe or sum(state.severe) >= needed
-    return severe or reading.step - state.persistent >= policy.grace_steps
+    return severe or reading.step - state.persistent >= limits.grace_steps
 
 
-def _note_flags(state: SpikeState, reading: Reading, policy: DetectSection) -> SpikeState:
+def _note_flags(state: SpikeState, reading: Reading, limits: SpikeLimits) -> SpikeState:
     """Move the windows on by one step; a run ends when a whole window is calm."""
-    needed, window = policy.persist_of
+    needed, window = limits.needed, limits.of
     flags = (*state.flags, reading.flagged)[-window:]
     serious = (*state.serious, reading.loss_flagged or reading.severe)[-window:]
     severe = (*state.severe, reading.severe)[-window:]
@@ -147,7 +171,7 @@ def _note_flags(state: SpikeState, reading: Reading, policy: DetectSection) -> S
     return replace(state, onset=onset, persistent=persistent, peak_z=peak)
 
 
-def _new_norm_level(state: SpikeState, reading: Reading, policy: DetectSection) -> bool:
+def _new_norm_level(state: SpikeState, reading: Reading, limits: SpikeLimits) -> bool:
     """Whether only the norm has been out of the ordinary for the whole grace, and not severely."""
     calm_loss = not any(state.serious) and not reading.loss_flagged
-    return calm_loss and all(state.flags) and reading.step - state.onset >= policy.grace_steps
+    return calm_loss and all(state.flags) and reading.step - state.onset >= limits.grace_steps

@@ -6,18 +6,35 @@ the baselines are those of the step that was restored.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from pydantic import TypeAdapter, ValidationError
-
-from stormsail.platform.config.model import DetectSection, NonfiniteSection
-from stormsail.platform.errors import StateMismatchError
 from stormsail.platform.messages import FaultKind, Incident
-from stormsail.workers.detect.nonfinite import DropState
-from stormsail.workers.detect.spike import Reading, SpikeState, advance, is_incident, read
+from stormsail.workers.detect.policy import Policy
+from stormsail.workers.detect.ranks import RankReading, read_ranks
+from stormsail.workers.detect.rules.row import Finding, Kind, Level, Row
+from stormsail.workers.detect.state import DetectorState
+
+Evidence = dict[str, float | int | str | list[int]]
+
+FAULTS = {
+    Kind.NONFINITE: FaultKind.NONFINITE,
+    Kind.SPIKE: FaultKind.SPIKE,
+    Kind.GRADIENT: FaultKind.SPIKE,
+    Kind.DIVERGENCE: FaultKind.DIVERGENCE,
+    Kind.LEVEL_SHIFT: FaultKind.DIVERGENCE,
+    Kind.OSCILLATION: FaultKind.DIVERGENCE,
+    Kind.RESUME_FAULT: FaultKind.RESUME_FAULT,
+    Kind.RANK: FaultKind.RANK_OUTLIER,
+}
+"""What an incident of each kind is called when the supervisor hears of it."""
+
+RANKS = "ranks"
+"""Name of the comparison of ranks, beside the names of the rules."""
+
+# A curve proves no cause of a swing, and one rank is not the step: neither makes the step itself suspect.
+_NOT_THE_STEP = (Kind.OSCILLATION, Kind.RANK)
 
 
 class VerdictKind(StrEnum):
@@ -25,6 +42,7 @@ class VerdictKind(StrEnum):
 
     HEALTHY = "healthy"
     WATCH = "watch"
+    SKIP = "skip"
     DROP = "drop"
     EMPTY = "empty"
     INCIDENT = "incident"
@@ -46,6 +64,11 @@ class VerdictKind(StrEnum):
         """Whether the optimizer steps on this gradient."""
         return self in (VerdictKind.HEALTHY, VerdictKind.WATCH)
 
+    @property
+    def flagged(self) -> bool:
+        """Whether the step is out of the ordinary, though no incident."""
+        return self in (VerdictKind.WATCH, VerdictKind.SKIP)
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -58,6 +81,10 @@ class Observation:
         nonfinite_gradients: Non-finite gradient elements on all ranks.
         nonfinite_state: Whether any weight or moment is non-finite.
         tokens: Real tokens of the global batch.
+        group_norms: Gradient norm before clipping of each layer group.
+        rank_losses: Mean loss of each rank over its own tokens, in nats.
+        rank_norms: Norm of each rank's shard of the gradient.
+        restart: The state was loaded just before this step, and nothing else says whether it is the right one.
     """
 
     step: int
@@ -66,14 +93,10 @@ class Observation:
     nonfinite_gradients: int
     nonfinite_state: bool
     tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The limits, from the configuration."""
-
-    detect: DetectSection = field(default_factory=DetectSection)
-    nonfinite: NonfiniteSection = field(default_factory=NonfiniteSection)
+    group_norms: tuple[float, ...] = ()
+    rank_losses: tuple[float, ...] = ()
+    rank_norms: tuple[float, ...] = ()
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,61 +107,31 @@ class Verdict:
         kind: What to do with the gradient.
         fault: Which kind of incident, or None.
         onset: First step of the run of anomalous ones that this step belongs to, or None.
-        severity: Largest robust z-score of the run, or the count of non-finite elements.
+        severity: In the unit of the rule in front, or the count of non-finite elements.
         evidence: Figures for the journal and the report; finite numbers only.
         reason: Why, in one line; "" for a healthy step.
+        findings: What each rule said, by its name, the one in front first.
+        clip_to: Norm to clip the gradient to; infinite: as the configuration says.
+        layers: Layer groups whose norm is out of the ordinary, as (index, ratio to its level), furthest first.
+        rank: The rank that is furthest from its share.
     """
 
     kind: VerdictKind
     fault: FaultKind | None = None
     onset: int | None = None
     severity: float = 0.0
-    evidence: dict[str, float | int | str | list[int]] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=dict)
     reason: str = ""
+    findings: tuple[tuple[str, Finding], ...] = ()
+    clip_to: float = math.inf
+    layers: tuple[tuple[int, float], ...] = ()
+    rank: RankReading = field(default_factory=RankReading)
 
     def incident(self, generation: int, step: int) -> Incident:
         """The message to the supervisor about this step. Raises `ValueError` if this is no incident."""
         if self.kind is not VerdictKind.INCIDENT or self.fault is None or self.onset is None:
             raise ValueError(f"a {self.kind} verdict is no incident")
         return Incident(generation, step, self.onset, self.fault, self.severity, self.evidence)
-
-
-@dataclass(frozen=True, slots=True)
-class DetectorState:
-    """Everything that the detectors remember; of bounded size, part of every checkpoint."""
-
-    spike: SpikeState = field(default_factory=SpikeState)
-    drops: DropState = field(default_factory=DropState)
-
-    def to_json(self) -> dict[str, object]:
-        """As plain JSON values."""
-        plain: dict[str, object] = _STATE.dump_python(self, mode="json")
-        return plain
-
-    @classmethod
-    def from_json(cls, value: object) -> DetectorState:
-        """Back from `to_json`, floats bit for bit. Raises `StateMismatchError` if anything is missing, extra or wrong."""
-        try:
-            state = _STATE.validate_python(value)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise StateMismatchError(
-                f"the detectors' saved state cannot be read: {first['msg']}", where=where
-            ) from error
-        if _canonical(state.to_json()) != _canonical(value):
-            raise StateMismatchError(
-                "the detectors' saved state is of another version: its fields differ",
-                todo="go on with the version of Stormsail that wrote it",
-            )
-        return state
-
-
-_STATE = TypeAdapter(DetectorState)
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def judge(state: DetectorState, seen: Observation, policy: Policy) -> tuple[DetectorState, Verdict]:
@@ -153,37 +146,8 @@ def judge(state: DetectorState, seen: Observation, policy: Policy) -> tuple[Dete
         reason = "no real token in the whole batch; weights unchanged"
         return state, Verdict(VerdictKind.EMPTY, reason=reason)
     if seen.nonfinite_gradients or not (math.isfinite(seen.loss) and math.isfinite(seen.grad_norm)):
-        return _dropped(state, seen, policy.nonfinite)
-    return _finite(state, seen, policy.detect)
-
-
-class Detector:
-    """`judge` with its state held in one place: what the step loop of rank 0 carries (training thread only).
-
-    Attributes:
-        state: What is remembered now.
-    """
-
-    def __init__(self, detect: DetectSection, nonfinite: NonfiniteSection) -> None:
-        self._policy = Policy(detect, nonfinite)
-        self.state = DetectorState()
-
-    def judge(self, seen: Observation) -> Verdict:
-        """Judge one step and learn from it."""
-        self.state, verdict = judge(self.state, seen, self._policy)
-        return verdict
-
-    def dump(self) -> dict[str, object]:
-        """The state as plain JSON values."""
-        return self.state.to_json()
-
-    def load(self, saved: object) -> None:
-        """Go back to a dumped state. Raises `CheckpointError`."""
-        self.state = DetectorState.from_json(saved)
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self.state = DetectorState()
+        return _dropped(state, seen, policy)
+    return _finite(state, seen, policy)
 
 
 def _poisoned(state: DetectorState, seen: Observation) -> tuple[DetectorState, Verdict]:
@@ -198,9 +162,10 @@ def _poisoned(state: DetectorState, seen: Observation) -> tuple[DetectorState, V
     )
 
 
-def _dropped(state: DetectorState, seen: Observation, policy: NonfiniteSection) -> tuple[DetectorState, Verdict]:
+def _dropped(state: DetectorState, seen: Observation, policy: Policy) -> tuple[DetectorState, Verdict]:
     drops = state.drops.dropped(seen.step)
-    used_up = drops.row >= policy.patience
+    patience = policy.nonfinite.patience
+    used_up = drops.row >= patience
     cause = "gradient" if seen.nonfinite_gradients or not math.isfinite(seen.grad_norm) else "loss"
     return replace(state, drops=drops), Verdict(
         VerdictKind.INCIDENT if used_up else VerdictKind.DROP,
@@ -208,54 +173,75 @@ def _dropped(state: DetectorState, seen: Observation, policy: NonfiniteSection) 
         onset=drops.first,
         severity=float(max(seen.nonfinite_gradients, 1)),
         evidence=_numbers(seen) | {"drops_in_a_row": drops.row},
-        reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {policy.patience})",
+        reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {patience})",
+        layers=state.layers.outliers(seen.group_norms),
     )
 
 
-def _finite(state: DetectorState, seen: Observation, policy: DetectSection) -> tuple[DetectorState, Verdict]:
-    reading = read(state.spike, seen.step, seen.loss, seen.grad_norm, policy)
-    spike = advance(state.spike, reading, policy)
-    learned = DetectorState(spike, DropState())
-    if not reading.flagged:
-        return learned, Verdict(VerdictKind.HEALTHY)
-    incident = is_incident(spike, reading, policy)
+def _finite(state: DetectorState, seen: Observation, policy: Policy) -> tuple[DetectorState, Verdict]:
+    row = Row(seen.step, seen.loss, seen.grad_norm, restart=seen.restart)
+    rules, findings = state.rules_after(row, policy.rules)
+    calm = not any(finding.kind not in _NOT_THE_STEP for _, finding in findings)
+    ranks, reading = read_ranks(state.ranks, seen.rank_losses, seen.rank_norms, policy.ranks, calm=calm)
+    findings += _about_rank(reading, policy)
+    learned = DetectorState(
+        rules=rules,
+        drops=state.drops.over(),
+        layers=state.layers.learn(seen.group_norms) if calm else state.layers,
+        ranks=ranks,
+    )
+    if not findings:
+        return learned, Verdict(VerdictKind.HEALTHY, rank=reading)
+    ordered = tuple(sorted(findings, key=lambda item: -item[1].level.rank))  # stable: rules stay in their order
+    name, first = ordered[0]
+    kind = _kind(ordered, policy)
     return learned, Verdict(
-        VerdictKind.INCIDENT if incident else VerdictKind.WATCH,
-        fault=FaultKind.SPIKE if incident else None,
-        onset=spike.onset,
-        severity=spike.peak_z,
-        evidence=_numbers(seen) | _spike_evidence(state.spike, reading, spike),
-        reason=_spike_reason(reading, spike, policy),
+        kind,
+        fault=FAULTS[first.kind] if kind is VerdictKind.INCIDENT else None,
+        onset=seen.step if first.onset is None else min(first.onset, seen.step),
+        severity=first.severity,
+        evidence=_numbers(seen) | _opinions(name, ordered),
+        reason=first.reason,
+        findings=ordered,
+        clip_to=_clip_to(ordered) if kind is VerdictKind.WATCH and policy.on_watch == "clip" else math.inf,
+        layers=state.layers.outliers(seen.group_norms),
+        rank=reading,
     )
 
 
-def _numbers(seen: Observation) -> dict[str, float | int | str | list[int]]:
+def _kind(findings: tuple[tuple[str, Finding], ...], policy: Policy) -> VerdictKind:
+    if findings[0][1].level is Level.INCIDENT:
+        return VerdictKind.INCIDENT
+    kinds = {finding.kind for _, finding in findings}
+    if Kind.GRADIENT in kinds and policy.on_watch == "skip":
+        return VerdictKind.SKIP
+    return VerdictKind.WATCH if kinds - set(_NOT_THE_STEP) else VerdictKind.HEALTHY
+
+
+def _clip_to(findings: tuple[tuple[str, Finding], ...]) -> float:
+    return min((finding.normal for _, finding in findings if finding.normal is not None), default=math.inf)
+
+
+def _about_rank(reading: RankReading, policy: Policy) -> list[tuple[str, Finding]]:
+    limits = policy.ranks
+    if reading.in_row < limits.watch_steps:
+        return []
+    reason = (
+        f"the {reading.what} of rank {reading.rank} has left its share for {reading.in_row} steps "
+        f"(z {reading.z:.1f}, limit {limits.z:g}), while all ranks together look healthy"
+    )
+    level = Level.INCIDENT if 0 < limits.incident_steps <= reading.in_row else Level.WATCH
+    return [(RANKS, Finding(level, Kind.RANK, reading.z, reason))]
+
+
+def _numbers(seen: Observation) -> Evidence:
     """The observation's figures; one that is not finite becomes its name, since JSON has no such number."""
-    found: dict[str, float | int | str | list[int]] = {
-        "nonfinite_gradients": seen.nonfinite_gradients,
-        "tokens": seen.tokens,
-    }
+    found: Evidence = {"nonfinite_gradients": seen.nonfinite_gradients, "tokens": seen.tokens}
     for name, value in (("loss", seen.loss), ("grad_norm", seen.grad_norm)):
         found[name] = value if math.isfinite(value) else str(value)
     return found
 
 
-def _spike_evidence(
-    before: SpikeState, reading: Reading, after: SpikeState
-) -> dict[str, float | int | str | list[int]]:
-    return {
-        "loss_level": before.loss.level,
-        "loss_z": reading.loss_z,
-        "norm_z": reading.norm_z,
-        "norm_ratio": reading.norm_ratio,
-        "flagged_of_last": [sum(after.flags), len(after.flags)],
-    }
-
-
-def _spike_reason(reading: Reading, spike: SpikeState, policy: DetectSection) -> str:
-    parts = []
-    if reading.loss_flagged:
-        parts.append(f"loss z {reading.loss_z:.1f} (limit {policy.z:g}, severe {policy.severe_z:g})")
-    if reading.norm_flagged:
-        parts.append(f"gradient norm {reading.norm_ratio:.1f} x its median (severe {policy.norm_ratio:g})")
-    return f"{', '.join(parts)}; {sum(spike.flags)} of the last {len(spike.flags)} steps flagged since {spike.onset}"
+def _opinions(name: str, findings: tuple[tuple[str, Finding], ...]) -> Evidence:
+    also = ", ".join(f"{other} ({finding.level}): {finding.reason}" for other, finding in findings[1:])
+    return {"detector": name, "also": also} if also else {"detector": name}

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stormsail.platform.config.change import ChangeClass, ConfigChange, KeyChange, classify, compare_configs
-from stormsail.platform.config.model import RunConfig, Section
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.section import Section
 
 
 def run(**sections: object) -> RunConfig:
@@ -23,7 +24,7 @@ ALLOWED = [
     "fp32.window_steps",
     "lr.floor",
     "journal.deadline_s",
-    "detect.z",
+    "detect.spike.z",
     "nonfinite.patience",
     "checkpoint.every_steps",
     "checkpoint.keep_last",

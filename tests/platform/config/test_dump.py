@@ -35,7 +35,7 @@ def test_a_dump_comes_back_the_same(args: dict[str, object], lr: float, seed: in
 
 def test_faults_and_lists_come_back() -> None:
     config = run(
-        detect={"persist_of": [2, 4]},
+        optimizer={"betas": [0.8, 0.9]},
         drill={"faults": [{"kind": "kill", "step": 3}, {"kind": "nonfinite", "step": 5, "times": 2}], "twin_step": 4},
     )
     assert parse_dump(dump_config(config)) == config

@@ -203,9 +203,9 @@ def test_own_factories_are_checked_for_shape_only(load: Load, factory: str) -> N
 
 
 def test_contradictions_name_their_key_and_line(problems: Problems) -> None:
-    text = "name: x\ntrain: {steps: 10}\nschedule:\n  warmup_steps: 10\ndetect: {persist_of: [5, 3]}\n"
+    text = "name: x\ntrain: {steps: 10}\nschedule:\n  warmup_steps: 10\ndetect: {spike: {needed: 5, of: 3}}\n"
     found = problems(text)
-    assert set(found) == {"schedule.warmup_steps", "detect.persist_of"}
+    assert set(found) == {"schedule.warmup_steps", "detect.spike.needed"}
     assert found["schedule.warmup_steps"] == (
         "run.yaml:4: schedule.warmup_steps: expected settings that fit together, "
         "found a contradiction: schedule.warmup_steps (10) must be below train.steps (10)"
@@ -213,8 +213,8 @@ def test_contradictions_name_their_key_and_line(problems: Problems) -> None:
 
 
 def test_contradictions_are_told_together_with_other_problems(problems: Problems) -> None:
-    found = problems("name_: x\ntrain: {steps: 200}\ndetect: {persist_of: [5, 3]}\n")
-    assert set(found) == {"name_", "name", "detect.persist_of"}
+    found = problems("name_: x\ntrain: {steps: 200}\ndetect: {spike: {needed: 5, of: 3}}\n")
+    assert set(found) == {"name_", "name", "detect.spike.needed"}
 
 
 def test_a_contradiction_with_a_wrong_value_is_not_told(problems: Problems) -> None:

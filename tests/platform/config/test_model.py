@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from stormsail.platform.config.builtin_args import KINDS, builtins_of
+from stormsail.platform.config.detect import DetectSection, SpikeLimits
 from stormsail.platform.config.model import (
     Bf16OverflowFault,
-    DetectSection,
     DrillSection,
     KillFault,
     LrInstabilityFault,
@@ -18,10 +18,10 @@ from stormsail.platform.config.model import (
     RaiseFault,
     RunConfig,
     ScheduleSection,
-    Section,
     StorageSection,
     TrainSection,
 )
+from stormsail.platform.config.section import Section
 
 FAULTS = (KillFault, LrInstabilityFault, Bf16OverflowFault, NonfiniteFault, RaiseFault)
 
@@ -102,13 +102,13 @@ def test_all_contradictions_are_told_one_a_line() -> None:
             name="x",
             train=TrainSection(steps=10),
             schedule=ScheduleSection(warmup_steps=10),
-            detect=DetectSection(persist_of=(4, 3)),
+            detect=DetectSection(spike=SpikeLimits(needed=4, of=3)),
             drill=DrillSection(faults=(KillFault(kind="kill", step=1, rank=2),), twin_step=11),
         )
     lines = str(caught.value.errors()[0]["ctx"]["error"]).splitlines()
     assert [line.split()[0].rstrip(":") for line in lines] == [
         "schedule.warmup_steps",
-        "detect.persist_of",
+        "detect.spike.needed",
         "drill.twin_step",
         "drill.faults.0.rank",
     ]

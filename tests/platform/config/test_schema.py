@@ -36,7 +36,7 @@ def test_the_starter_fits_it() -> None:
         {"model": {"factory": "m:f", "args": {"anything": 1}}},
         {"data": {"factory": "builtin:tokens", "args": {"path": "~/x"}}},
         {"drill": {"faults": [{"kind": "kill", "step": 3}]}},
-        {"detect": {"persist_of": [2, 3]}},
+        {"optimizer": {"betas": [0.8, 0.9]}},
     ],
     ids=str,
 )

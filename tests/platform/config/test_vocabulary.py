@@ -19,8 +19,8 @@ RUN = Vocabulary(RunConfig)
         (("rollback", "lr_factor"), "a number above 0 and below 1 (the learning rate is multiplied by this)"),
         (("train", "deterministic"), "true or false (refuse operations whose result depends on timing)"),
         (
-            ("detect", "persist_of"),
-            "a list of 2, each a whole number of at least 1 (m of n steps flagged make a spike persistent)",
+            ("optimizer", "betas"),
+            "a list of 2, each a number of at least 0 and at most 1 (AdamW's exponential decay rates of the two moments)",
         ),
         (("model", "args"), "a mapping of keys (handed to the factory as its `args`)"),
         (("drill", "faults"), "a list (what to break, when)"),
@@ -60,7 +60,7 @@ def test_findings_are_said_as_a_person_would(value: object, words: str) -> None:
     [
         (("train", "Steps"), "did you mean `steps`? Keys are lower-case, with underscores"),
         (("train", "micro-batch"), "did you mean `micro_batch`? Keys are lower-case, with underscores"),
-        (("train", "warmup_steps"), "`warmup_steps` belongs in section `schedule` or section `detect`"),
+        (("train", "warmup_steps"), "`warmup_steps` belongs in section `schedule`"),
         (("train", "name"), "`name` belongs in the top level"),
         (("train", "d_model"), "`d_model` belongs in section `model.args`"),
         (("train", "step"), "did you mean `steps`?"),

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stormsail.supervisor.backtest.curve import Curve, Point
-from stormsail.supervisor.backtest.engine import near, run
+from stormsail.supervisor.backtest.engine import run
 from stormsail.supervisor.backtest.synthetic import Trouble, calm_before, healthy, troubled
 from stormsail.workers.detect.rules.nonfinite_rows import NonfiniteRows
 from stormsail.workers.detect.rules.presets import preset
 from stormsail.workers.detect.rules.row import Finding, Kind, Level, Row
 from stormsail.workers.detect.rules.rule import Rule, limit
+from stormsail.workers.detect.voice import near
 
 
 @dataclass(frozen=True)

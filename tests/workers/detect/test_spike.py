@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from stormsail.platform.config.model import DetectSection
-from stormsail.workers.detect.spike import Reading, SpikeState, advance, is_incident, read
+from stormsail.workers.detect.spike import Reading, SpikeLimits, SpikeState, advance, is_incident, read
 
-POLICY = DetectSection()
+POLICY = SpikeLimits()
 
 
 def _calm(steps: int = 200, seed: int = 0) -> SpikeState:

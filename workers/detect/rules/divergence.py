@@ -74,7 +74,9 @@ class SlowDivergence(Rule[DivergenceState]):
         floor = min((*learned.minima, fast if learned.lowest is None else learned.lowest))
         rise = fast - floor
         needed = self._margin(learned, row, floor)
-        above = state.above + 1 if rise > needed / 2.0 else 0
+        # The average of a spike that has healed is still high; the loss itself is not.
+        high = rise > needed / 2.0 and median(learned.recent) - floor > needed / 2.0
+        above = state.above + 1 if high else 0
         after = replace(learned, above=above)
         coarse = row.stride >= 10  # noqa: PLR2004 - steps per row
         if state.rows < self.least or above < (1 if coarse else self.stay):
@@ -84,7 +86,21 @@ class SlowDivergence(Rule[DivergenceState]):
             rise,
             f"average loss {fast:.3f} is {rise:.2f} nat above its lowest of late, {floor:.3f} (limit {needed:.2f})",
             level,
+            onset=self._onset(learned, row, floor),
         )
+
+    def _onset(self, state: DivergenceState, row: Row, floor: float) -> int:
+        """The end of the block of rows in which the average was lowest; its beginning if that is the present one."""
+        since = state.block
+        if state.lowest != floor:
+            for lowest in reversed(state.minima):
+                if lowest == floor:
+                    break
+                since += math.ceil(self._block_rows(row))
+        return max(0, row.step - since * row.stride)
+
+    def _block_rows(self, row: Row) -> float:
+        return max(self.memory_steps / row.stride, self.memory_rows) / _BLOCKS
 
     def _margin(self, state: DivergenceState, row: Row, floor: float) -> float:
         sigma = _MEDIAN_LOSS * _DIFFERENCE_TO_SIGMA * state.scatter * math.sqrt(self._alpha(row) / 2.0)
@@ -107,7 +123,7 @@ class SlowDivergence(Rule[DivergenceState]):
         scatter = state.scatter + weight * (difference - state.scatter)
         minima, block = state.minima, state.block + 1
         lowest = fast if settling or state.lowest is None else min(state.lowest, fast)
-        if block * _BLOCKS >= max(self.memory_steps / row.stride, self.memory_rows):
+        if block >= self._block_rows(row):
             minima, block, lowest = push(minima, lowest, _BLOCKS), 0, fast
         return DivergenceState(
             recent, fast, scatter, minima, block, lowest, min(state.rows + 1, self.least), state.above

@@ -1,4 +1,4 @@
-"""A spike so large that two rows are enough. Pure.
+"""A spike so large that few rows are enough. Pure.
 
 The default spike rule waits for a third and a fourth row. Where the norm and the loss leave their range together by
 an order of magnitude, twice, no data outlier explains it and waiting only costs steps.
@@ -49,6 +49,7 @@ class Explosion(Rule[ExplosionState]):
     rise: float = limit(0.7, "nats", "least rise of the loss beside such a norm")
     loss_ratio: float = limit(1.5, "x level", "a loss beyond this, twice, needs no norm")
     coarse_rise: float = limit(0.3, "nats", "the same for rows ten or more steps apart")
+    rows: int = count(2, "rows in a row", "rows out of range that are an incident")
     window: int = count(64, "rows", "ordinary rows that say what is normal")
     least: int = count(20, "rows", "ordinary rows needed before the rule speaks")
     forget: int = count(64, "rows", "rows in a row out of range that become the new normal")
@@ -66,13 +67,15 @@ class Explosion(Rule[ExplosionState]):
         if state.extreme >= self.forget:
             return self._learned(ExplosionState(), row), None
         after = ExplosionState(state.losses, state.log_norms, state.extreme + 1, high_loss)
-        if not (state.extreme and high_loss and (high_norm or state.high_loss)):
+        if not (after.extreme >= self.rows and high_loss and (high_norm or state.high_loss)):
             return after, None
         times = math.exp(min((row.log_norm or 0.0) - median(state.log_norms), 600.0)) if high_norm else 0.0
         beside = f", gradient norm {times:.0f} x its median" if high_norm else ""
         rise = row.loss - level
         return after, self.say(
-            rise, f"loss {row.loss:.3f}, {rise:.2f} nat above its level{beside}; {after.extreme} rows out of range"
+            rise,
+            f"loss {row.loss:.3f}, {rise:.2f} nat above its level{beside}; {after.extreme} rows out of range",
+            onset=row.step - state.extreme * row.stride,
         )
 
     def _high_norm(self, state: ExplosionState, row: Row) -> bool:

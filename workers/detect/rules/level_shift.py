@@ -67,6 +67,7 @@ class LevelShift(Rule[LevelShiftState]):
             f"loss moved up by {rise:.2f} nat and stayed: median {level:.3f} before, {level + rise:.3f} over the last "
             f"{recent} rows (z {z:.1f})",
             Level.INCIDENT if rise > self.rise else Level.WATCH,
+            onset=max(0, row.step - (recent - 1) * row.stride),
         )
 
 

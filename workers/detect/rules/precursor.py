@@ -62,5 +62,7 @@ class NormPrecursor(Rule[PrecursorState]):
             after = PrecursorState((log_norm,))
         times = math.exp(min(apart, 600.0))
         return after, self.say(
-            times, f"gradient norm {row.grad_norm:.4g} is {times:.1f} x its median (limit {self.ratio:g}), z {z:.1f}"
+            times,
+            f"gradient norm {row.grad_norm:.4g} is {times:.1f} x its median (limit {self.ratio:g}), z {z:.1f}",
+            normal=math.exp(middle),
         )

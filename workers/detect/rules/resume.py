@@ -60,7 +60,7 @@ class ResumeContinuity(Rule[ResumeState]):
     rows: int = count(10, "rows", "rows after a restart that are judged")
     window: int = count(64, "rows", "rows before it that say what is normal")
     least: int = count(20, "rows", "rows before it that are needed")
-    hindsight: int = count(30, "rows", "rows after a start in the middle before it is judged")
+    hindsight: int = count(30, "rows", "rows after a start in the middle before it is judged; 0: it never is")
 
     def _observe(self, state: ResumeState, row: Row) -> tuple[ResumeState, Finding | None]:
         if not math.isfinite(row.loss):
@@ -70,7 +70,7 @@ class ResumeContinuity(Rule[ResumeState]):
         if state.since < 0:
             return self._learned(state, row), None
         if len(state.losses) < self.least:
-            return self._cold(state, row)
+            return self._cold(state, row) if self.hindsight else (self._learned(replace(state, since=-1), row), None)
         return self._against_before(state, row)
 
     def _against_before(self, state: ResumeState, row: Row) -> tuple[ResumeState, Finding | None]:
@@ -89,7 +89,9 @@ class ResumeContinuity(Rule[ResumeState]):
             return after, None
         beside = "" if times is None else f", gradient norm {times:.1f} x that before"
         return after, self.say(
-            rise, f"loss {row.loss:.3f} in row {since} after a restart, {rise:.2f} nat above the level before{beside}"
+            rise,
+            f"loss {row.loss:.3f} in row {since} after a restart, {rise:.2f} nat above the level before{beside}",
+            onset=max(0, row.step - (since - 1) * row.stride),
         )
 
     def _cold(self, state: ResumeState, row: Row) -> tuple[ResumeState, Finding | None]:

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     LEVEL_SHIFT = "level_shift"
     OSCILLATION = "oscillation"
     RESUME_FAULT = "resume_fault"
+    RANK = "rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,13 @@ class Finding:
         kind: What it looks like.
         severity: In the rule's own unit; always finite.
         reason: Why, in one line, with the figures and their limits.
+        onset: First step that belongs to it, as far as the rule knows; None: the row's own.
+        normal: What the gradient norm usually is, where the finding is about that.
     """
 
     level: Level
     kind: Kind
     severity: float
     reason: str
+    onset: int | None = None
+    normal: float | None = None

@@ -87,7 +87,7 @@ class Rule(ABC, Generic[S]):
 
     def dump(self, state: S) -> object:
         """The state as plain JSON values."""
-        return _adapter(type(state)).dump_python(state, mode="json")
+        return dump_state(state)
 
     def load(self, value: object) -> S:
         """Back from `dump`. Raises `CheckpointError` if this is no state of this rule."""
@@ -100,9 +100,17 @@ class Rule(ABC, Generic[S]):
                 f"the saved state of this rule cannot be read: {first['msg']}", where=where
             ) from error
 
-    def say(self, severity: float, reason: str, level: Level | None = None) -> Finding:
+    def say(
+        self,
+        severity: float,
+        reason: str,
+        level: Level | None = None,
+        *,
+        onset: int | None = None,
+        normal: float | None = None,
+    ) -> Finding:
         """A finding of this rule, at its own level unless told otherwise."""
-        return Finding(level or self.level, self.kind, severity, reason)
+        return Finding(level or self.level, self.kind, severity, reason, onset, normal)
 
 
 class Running(Generic[S]):
@@ -129,6 +137,11 @@ class Running(Generic[S]):
     def load(self, value: object) -> None:
         """Go back to a dumped state. Raises `CheckpointError`."""
         self.state = self.rule.load(value)
+
+
+def dump_state(state: object) -> object:
+    """A rule's state as plain JSON values."""
+    return _adapter(type(state)).dump_python(state, mode="json")
 
 
 def _adapter(kind: type) -> TypeAdapter[object]:

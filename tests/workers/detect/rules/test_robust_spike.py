@@ -7,31 +7,17 @@ import math
 import pytest
 from tests.support.rows import after, calm, findings
 
-from stormsail.platform.config.model import DetectSection, NonfiniteSection
 from stormsail.workers.detect.rules.robust_spike import RobustSpike
 from stormsail.workers.detect.rules.row import Level, Row
-from stormsail.workers.detect.verdict import Detector, Observation, VerdictKind
+from stormsail.workers.detect.spike import SpikeLimits
 
 
 def incidents(rows: list[Row], rule: RobustSpike | None = None) -> list[int]:
     return [step for step, said in findings(rule or RobustSpike(), rows).items() if said.level is Level.INCIDENT]
 
 
-def test_its_thresholds_are_those_of_a_live_run() -> None:
-    assert RobustSpike().policy(1) == DetectSection()
-
-
-def test_it_opens_an_incident_where_a_live_run_would() -> None:
-    rows = calm(300)
-    rows += after(rows, *[(4.0 - index / 50, 6.0 - index / 10) for index in range(50)])
-    live = Detector(DetectSection(), NonfiniteSection())
-    seen = [
-        row.step
-        for row in rows
-        if live.judge(Observation(row.step, row.loss, row.grad_norm or 0.0, 0, False, 1000)).kind
-        is VerdictKind.INCIDENT
-    ]
-    assert incidents(rows)[0] == seen[0]
+def test_its_thresholds_are_those_of_the_rule_inside() -> None:
+    assert RobustSpike().limits(1) == SpikeLimits()
 
 
 def test_one_outlier_is_a_watch() -> None:
