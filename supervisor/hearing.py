@@ -30,7 +30,7 @@ from stormsail.supervisor.keeping import Keeper
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent, RunPhase
-from stormsail.supervisor.watch import hang
+from stormsail.supervisor.watch import hang, throughput
 
 SETTLE_S = 30.0
 _PLACEMENT_WAIT_S = 2.0
@@ -67,6 +67,7 @@ class Hearing:
         patience_s = config.cluster.start_timeout_s + config.journal.deadline_s
         self._limits = hang.Limits(config.cluster.step_timeout_s, patience_s)
         self._progress: dict[int, hang.Progress] = {}
+        self._throughput = throughput.Throughput()
         self._last_line: dict[tuple[int, int], int] = {}
         self._listening = False
         self.abort = ""
@@ -79,6 +80,7 @@ class Hearing:
         with self._ledger.lock:
             self._listening = True
             self.abort, self.failures, self.fired_s, self.loop_end, self._progress = "", [], None, {}, {}
+            self._throughput = throughput.Throughput()
             self._last_line = {key: number for key, number in self._last_line.items() if key[0] == attempt}
 
     def end(self) -> None:
@@ -163,6 +165,7 @@ class Hearing:
         if not self._ledger.add_row(row):
             return
         self._move_on(row)
+        self._watch_throughput(row)
         healthy = row.outcome != "dropped" and not row.flagged
         state, notes = ladder.observe(self._ledger.record.ladder, row.step, healthy, self._decider.policy)
         self._ledger.set_ladder(state)
@@ -185,6 +188,16 @@ class Hearing:
             decider.caught_up_at = None
             self._ledger.note("recovery.caught_up", step=row.step, at_s=row.time_s)
 
+    def _watch_throughput(self, row: StepRow) -> None:
+        self._throughput, change = throughput.observe(self._throughput, row)
+        if change is not None:
+            self._ledger.note(
+                "throughput.collapsed" if change.collapsed else "throughput.recovered",
+                step=change.step,
+                tokens_per_s=change.tokens_per_s,
+                usual_tokens_per_s=change.usual_tokens_per_s,
+            )
+
     def _take_line(self, beat: Heartbeat, number: int, kind: str, fields: dict[str, Any]) -> None:
         key = (beat.attempt, beat.rank)
         if number <= self._last_line.get(key, 0):
@@ -194,6 +207,8 @@ class Hearing:
         elif kind == "checkpoint.missed":
             self._keeper.missed(int(fields["generation"]), int(fields["step"]), str(fields["why"]))
         else:
+            if kind in ("rank.slow", "rank.stalled"):
+                fields["host"] = self._membership.host_of(int(fields["rank"]))
             if kind == "replay.finished":
                 fields |= self._replay_ended()
             self._ledger.note(kind, **fields)

@@ -77,6 +77,12 @@ class Membership:
         with self._changed:
             return [self._requests[index] for index in sorted(self._requests)]
 
+    def host_of(self, rank: int) -> str:
+        """Host of a rank of the present world, or "" where there is no such rank."""
+        with self._changed:
+            places = {world.rank: self._requests[index].hostname for index, world in self._worlds.items()}
+        return places.get(rank, "")
+
     def _form(self) -> None:
         from torch._C._distributed_c10d import TCPStore
 

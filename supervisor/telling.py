@@ -104,6 +104,24 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     ),
     "step.empty": lambda e, _d: f"step {e.step} had no real token; weights unchanged",
     "spike.watch": lambda e, d: f"watch: {d['reason']} (step {e.step})",
+    "forecast.watch": lambda e, d: (
+        f"watch: the loss of step {e.step} left the {d['forecast']} forecast, {d['z']:.1f} sigma above (limit {d['limit']:g})"
+    ),
+    "forecast.failed": lambda _e, d: f"the loss forecast broke and is off from here on: {d['error']}",
+    "rank.slow": lambda e, d: (
+        f"rank {d['rank']} on {d['host'] or 'an unknown host'} has been slow up to step {e.step}: its own work takes "
+        f"{d['ratio']:.2f} x that of the others"
+    ),
+    "rank.stalled": lambda e, d: (
+        f"rank {d['rank']} on {d['host'] or 'an unknown host'} stalled once, for {d['seconds']:.1f} s at step {e.step}"
+    ),
+    "throughput.collapsed": lambda e, d: (
+        f"the run has become slow at step {e.step}: {d['tokens_per_s']:,.0f} tokens/s, usual are "
+        f"{d['usual_tokens_per_s']:,.0f}"
+    ),
+    "throughput.recovered": lambda e, d: (
+        f"the run is as fast as usual again at step {e.step}: {d['tokens_per_s']:,.0f} tokens/s"
+    ),
     "drill.fired": lambda e, d: f"drill: {d['kind']} at step {e.step}",
     "drill.twin": _twin,
     "stop.requested": lambda _e, d: f"stop requested: {d['reason']}",
@@ -123,6 +141,8 @@ _QUIET = {
     "checkpoint.good",
     "checkpoint.deleted",
     "spike.watch",
+    "forecast.watch",
+    "rank.stalled",
     "generation.created",
     "recovery.first_step",
 }

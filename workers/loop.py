@@ -17,6 +17,7 @@ from stormsail.workers import plan, rows, vitals
 from stormsail.workers.batches import Batch, BatchReader, checksum
 from stormsail.workers.clip import clip_factor
 from stormsail.workers.detect.verdict import VerdictKind
+from stormsail.workers.forecast import LossForecaster
 from stormsail.workers.heartbeat import HeartbeatThread, now_s
 from stormsail.workers.inject import Injector
 from stormsail.workers.judging import Judge
@@ -80,6 +81,7 @@ class StepLoop:
         self.judge = Judge(session, session.policy, beat)
         self.watch = Stopwatch()
         self.governor = self._fresh_governor()
+        self.forecaster = self._start_forecaster()
         self.last_saved = -1
         self._standing: plan.Plan = {}
         self._standing_digest = b""
@@ -93,7 +95,14 @@ class StepLoop:
         Returns:
             "done", or "stopped" when a person or the ladder ended it.
         """
-        self._obey(directive)
+        try:
+            return self._run(directive)
+        finally:
+            if self.forecaster is not None:
+                self.forecaster.close()
+
+    def _run(self, directive: Directive) -> str:
+        self.obey(directive)
         while True:
             directive = self.session.directive
             if directive.stop_reason:
@@ -214,6 +223,10 @@ class StepLoop:
         step_s = float(seen.floats("step_s").min())  # 0 where a rank knows of no step before
         self.governor = self.governor.learn(step_s=step_s, base_s=seen.watching_s, sample_s=seen.sample_s)
 
+    def _start_forecaster(self) -> LossForecaster | None:
+        wanted = self.config.detect.forecast and self.world.rank == 0
+        return LossForecaster(self.beat.line, seed=self.config.seed) if wanted else None
+
     def _fresh_governor(self) -> Governor:
         return Governor(self.config.detect.sample_every, self.config.detect.budget)
 
@@ -246,9 +259,10 @@ class StepLoop:
         if self.world.rank == 0:
             self.beat.flush()  # the supervisor judges by what it has heard so far
             directive = self.supervisor.incident(self.judge.incident(step, seen))
-        self._obey(vitals.share_object(directive, device=self.device))
+        self.obey(vitals.share_object(directive, device=self.device))
 
-    def _obey(self, directive: Directive) -> None:
+    def obey(self, directive: Directive) -> None:
+        """Do what was decided, on all ranks alike (collective)."""
         self.session.obey(directive)
         self.last_saved = self.session.position.step
         self.judge.begin()
@@ -319,6 +333,9 @@ class StepLoop:
         if sampled:
             values |= rows.sampled(seen, groups, self.session.engine.group_elements)
             values |= self.judge.distances
+        if self.forecaster is not None:
+            self.forecaster.hear(step, seen.loss)
+            values |= self.forecaster.values
         return StepRow(
             generation=self.session.directive.generation,
             step=step,
