@@ -34,16 +34,22 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "STORMSAIL_HOME")
 @contextmanager
 def world_of_one(home: Path, extensions: Path, *, generation: int = 1) -> Iterator[World]:
     """Form the world, and leave it in the end."""
+    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=30))
+    with join_as(World(generation, 0, 1, "127.0.0.1", int(meeting.port)), home, extensions) as made:
+        yield made
+
+
+@contextmanager
+def join_as(made: World, home: Path, extensions: Path) -> Iterator[World]:
+    """Take a place in a world, with a home of its own, and leave it in the end."""
     before = {name: os.environ.get(name) for name in _VARIABLES}
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "extensions").exists():
         (home / "extensions").symlink_to(extensions.parent, target_is_directory=True)
     os.environ["STORMSAIL_HOME"] = str(home)
     torch.set_num_threads(1)
-    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=30))
-    made = World(generation, 0, 1, "127.0.0.1", int(meeting.port))
     try:
-        worlds.form(made, local_rank=0, device=CPU, timeout_s=30.0)
+        worlds.form(made, local_rank=made.rank, device=CPU, timeout_s=30.0 if made.world_size == 1 else 120.0)
         # Each engine's end collects garbage; what the whole session has imported need not be looked through each time.
         gc.freeze()
         yield made

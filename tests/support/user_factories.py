@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from stormsail.platform.config.model import OptimizerSection
+from stormsail.platform.config.model import ModelSection, OptimizerSection
 
 
 def two_rates(section: OptimizerSection, named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
@@ -60,3 +60,20 @@ class Quantised(torch.optim.SGD):
 def quantised(section: OptimizerSection, named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
     """An optimizer whose state is block-wise quantised."""
     return Quantised([parameter for _, parameter in named], lr=section.lr)
+
+
+class Silent(nn.Module):
+    """A model that tells nothing but its losses."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab, vocab)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        scores = self.table(tokens).float()
+        losses = nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
+        return losses.view_as(mask) * mask
+
+
+def silent_model(section: ModelSection) -> nn.Module:
+    return Silent(int(section.args["vocab_size"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.support.one_rank import BATCH, CPU, SEQUENCE, tiny_config
 from tests.support.run_kit import LIMIT_S, within
 from tests.support.user_factories import Numbers
 
+from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.writer import commit
@@ -30,6 +32,7 @@ from stormsail.platform.messages import (
     Tier,
     World,
 )
+from stormsail.platform.step_values import RANK_VALUES, value_of
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import DrillError, Injector
@@ -40,6 +43,7 @@ from stormsail.workers.snapshot import SnapshotWriter
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
 
 STEPS = 12
+TRAIN = {"steps": STEPS, "global_batch": BATCH, "micro_batch": BATCH // 2}
 
 
 class Rank:
@@ -199,6 +203,69 @@ class TestUndisturbed:
 
     def test_the_supervisor_knew_what_it_was_busy_with(self, straight: Rank) -> None:
         assert Phase.STEP in straight.phases
+
+
+class TestWatching:
+    def test_how_often_samples_are_taken_changes_no_bit_of_losses_and_state(
+        self, straight: Rank, store: FragileStore
+    ) -> None:
+        rank = Rank(store, tiny_config(detect={"sample_every": 1, "budget": 1.0, "forecast": False}))
+        assert rank.run(START) == "done"
+        assert rank.losses == straight.losses
+        assert [row.grad_norm for row in rank.rows] == [row.grad_norm for row in straight.rows]
+        digests = [load_manifest(of.store, CheckpointRef(1, STEPS)).root for of in (rank, straight)]
+        assert digests[0] == digests[1]
+        assert all("update.rms" in row.values for row in rank.rows[1:])
+        assert all("activation.max" in row.values and "attention.max_logit" in row.values for row in rank.rows)
+
+    def test_every_value_has_a_name_that_is_known(self, straight: Rank) -> None:
+        for row in straight.rows:
+            assert [name for name in row.values if value_of(name) is None] == []
+            assert set(row.ranks) <= {value.name for value in RANK_VALUES}
+
+    def test_every_row_has_what_is_measured_at_every_step(self, straight: Rank) -> None:
+        always = set.intersection(*({*row.values} for row in straight.rows))
+        assert {"clip.factor", "updates.skipped", "time.data_s", "time.compute_s", "time.vitals_s"} <= always
+        assert all(row.values["time.vitals_s"] > 0.0 for row in straight.rows[1:])
+
+    def test_a_sampled_row_has_the_layer_groups(self, straight: Rank) -> None:
+        first = straight.rows[0].values
+        groups = {"embed", "blocks.0", "norm", "head"}
+        assert {name.removeprefix("norm.") for name in first if name.startswith("norm.")} >= groups
+        norm = math.sqrt(sum(first[f"norm.{group}"] ** 2 for group in groups))
+        assert norm == pytest.approx(straight.rows[0].grad_norm)
+        assert 0.0 <= first["accuracy.tokens"] <= 1.0
+        assert "attention.max_logit.blocks.0" in first
+        assert "activation.max.head" in first
+        assert "norm.embed" not in straight.rows[1].values
+
+    def test_a_model_that_tells_nothing_has_no_such_values(self, store: FragileStore) -> None:
+        factory = {"factory": "tests.support.user_factories:silent_model", "args": {"vocab_size": 32}}
+        rank = Rank(store, tiny_config(model=factory))
+        assert rank.run(START) == "done"
+        values = rank.rows[0].values
+        assert "accuracy.tokens" not in values
+        assert "attention.max_logit" not in values
+        assert values["activation.max.table"] > 0.0
+
+    def test_a_gradient_norm_out_of_its_range_is_clipped_to_its_median(self, store: FragileStore) -> None:
+        limits = {"least": 3, "ratio": 1.0001, "z": 0.01}
+        rank = Rank(store, tiny_config(detect={"norm_precursor": limits}, train={**TRAIN, "clip_norm": None}))
+        assert rank.run(START) == "done"
+        flagged = [row for row in rank.rows if row.flagged]
+        assert flagged
+        assert all(row.clipped_norm < row.grad_norm for row in flagged)
+        assert all(row.values["clip.factor"] < 1.0 for row in flagged)
+        assert rank.line("spike.watch")["detector"] == "norm-precursor"
+
+    def test_or_its_update_is_skipped(self, store: FragileStore) -> None:
+        limits = {"least": 3, "ratio": 1.0001, "z": 0.01}
+        rank = Rank(store, tiny_config(detect={"norm_precursor": limits, "on_watch": "skip"}))
+        assert rank.run(START) == "done"
+        skipped = [row for row in rank.rows if row.outcome == "skipped"]
+        assert skipped
+        assert rank.rows[-1].applied == STEPS - len(skipped)
+        assert rank.rows[-1].values["updates.skipped"] == len(skipped)
 
 
 def test_a_resumed_run_repeats_the_same_bits(straight: Rank, past: FragileStore) -> None:

@@ -1,0 +1,219 @@
+"""A world of several ranks in processes of their own, gloo between them, no Ray: a real step loop on each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import time
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tests.support.one_rank import CPU, SEQUENCE, join_as, tiny_config
+from tests.support.user_factories import Numbers
+from torch._C._distributed_c10d import TCPStore
+
+from stormsail.platform.messages import (
+    CheckpointRef,
+    Directive,
+    Heartbeat,
+    HeartbeatReply,
+    Incident,
+    LrEvent,
+    StepRow,
+    World,
+)
+from stormsail.platform.storage.memory import MemoryStore
+from stormsail.workers.batches import BatchReader
+from stormsail.workers.heartbeat import HeartbeatThread
+from stormsail.workers.inject import Injector
+from stormsail.workers.loop import StepLoop
+from stormsail.workers.session import Session
+from stormsail.workers.snapshot import SnapshotWriter
+
+_LIMIT_S = 240.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every rank does.
+
+    Attributes:
+        steps: Steps to run.
+        config: Sections of the configuration that differ.
+        astray: (rank, step): from there on this rank alone works at another learning rate.
+        slow: (rank, seconds): that each of its samples takes.
+        stall: (rank, step, seconds): that one of its steps takes longer.
+    """
+
+    steps: int
+    config: dict[str, Any] = field(default_factory=dict)
+    astray: tuple[int, int] | None = None
+    slow: tuple[int, float] | None = None
+    stall: tuple[int, int, float] | None = None
+
+
+@dataclass
+class Told:
+    """What one rank tells afterwards.
+
+    Attributes:
+        moved: By step, whether its weights, moments or Adam's step changed.
+        finite: By step, whether all of them were finite afterwards.
+        rows: Rank 0's rows.
+        lines: Rank 0's lines.
+        incidents: Incidents that it reported.
+    """
+
+    rank: int
+    moved: list[bool] = field(default_factory=list)
+    finite: list[bool] = field(default_factory=list)
+    rows: list[StepRow] = field(default_factory=list)
+    lines: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+
+
+def run_world(job: Job, world_size: int, *, home: Path, extensions: Path) -> list[Told]:
+    """Run the job on so many ranks; by rank, what they tell."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    ranks = [
+        context.Process(target=_entry, args=(job, rank, world_size, int(meeting.port), home, extensions, answers))
+        for rank in range(world_size)
+    ]
+    for process in ranks:
+        process.start()
+    try:
+        told = _gather(answers, ranks, world_size)
+    finally:
+        for process in ranks:
+            process.join(30.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+    return sorted(told, key=lambda one: one.rank)
+
+
+def _gather(answers: Any, ranks: list[Any], count: int) -> list[Told]:
+    told: list[Told] = []
+    deadline = time.monotonic() + _LIMIT_S
+    while len(told) < count:
+        try:
+            told.append(answers.get(timeout=1.0))
+        except queue.Empty:
+            broken = [process.exitcode for process in ranks if process.exitcode]
+            assert not broken, f"ranks ended with {broken}"
+            assert time.monotonic() < deadline, "the ranks did not come to an end"
+    return told
+
+
+def _entry(
+    job: Job, rank: int, world_size: int, port: int, home: Path, extensions: Path, answers: Any
+) -> None:  # pragma: no cover - runs in other processes
+    with join_as(World(1, rank, world_size, "127.0.0.1", port), home / str(rank), extensions) as world:
+        runner = _Runner(job, world)
+        answers.put(runner.run())
+
+
+class _Runner:
+    def __init__(self, job: Job, world: World) -> None:
+        self.job, self.world, self.told = job, world, Told(world.rank)
+        self.config = tiny_config(
+            **{"cluster": {"workers": world.world_size}, "checkpoint": {"every_steps": 100_000}, **job.config}
+        )
+        self.beat = HeartbeatThread(self._hear, attempt=1, rank=world.rank)
+        snapshots = SnapshotWriter(
+            MemoryStore(),
+            rank=world.rank,
+            world_size=world.world_size,
+            deliver=lambda *_: None,
+            missed=lambda *_: None,
+            deadline_s=30.0,
+        )
+        train = self.config.train
+        pace = job.slow[1] if job.slow is not None and job.slow[0] == world.rank else 0.0
+        source = BatchReader(
+            Paced(pace),
+            rank=world.rank,
+            world_size=world.world_size,
+            global_batch=train.global_batch,
+            micro_batch=train.micro_batch,
+            sequence_tokens=SEQUENCE,
+        )
+        self.session = Session(
+            self.config,
+            world,
+            device=CPU,
+            store=MemoryStore(),
+            samples=source.samples,
+            supervisor=self,
+            beat=self.beat,
+            on_generation=snapshots.drop_before,
+        )
+        injector = Injector(self.config.drill.faults, rank=world.rank, fired={}, announce=lambda *_: None)
+        self.loop = StepLoop(
+            self.session,
+            source=source,
+            supervisor=self,
+            beat=self.beat,
+            injector=injector,
+            snapshots=snapshots,
+        )
+
+    def run(self) -> Told:
+        self.loop.obey(Directive(1))
+        before = self._fingerprint()
+        for step in range(self.job.steps):
+            if self.job.astray == (self.world.rank, step):
+                self.session.directive = replace(self.session.directive, lr_events=(LrEvent(0, 0.9, 1),))
+            if self.job.stall is not None and self.job.stall[:2] == (self.world.rank, step):
+                self.loop.source._source.pause_s = self.job.stall[2]  # type: ignore[attr-defined] # Paced
+            self.loop.step()
+            after = self._fingerprint()
+            self.told.moved.append(after != before)
+            self.told.finite.append(all(bool(torch.isfinite(live).all()) for live in self._live()))
+            before = after
+            if self.session.directive.stop_reason:
+                break
+        if self.loop.forecaster is not None:
+            self.loop.forecaster.close()
+        self.beat.close()
+        torch.distributed.barrier()
+        self.session.engine.destroy()
+        return self.told
+
+    def incident(self, incident: Incident) -> Directive:
+        self.told.incidents.append(incident)
+        return Directive(2, stop_reason="seen")
+
+    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
+        raise AssertionError((ref, problem))
+
+    def _live(self) -> list[torch.Tensor]:
+        return [live for _, _, live in self.session.engine.live_buffers()]
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        sums = [live.detach().numpy().view(np.uint32).sum(dtype=np.uint64) for live in self._live()]
+        return (*(int(one) for one in sums), str(self.session.engine.optimizer_scalars()))
+
+    def _hear(self, beat: Heartbeat) -> HeartbeatReply:
+        self.told.rows += beat.rows
+        self.told.lines += [(kind, fields) for _, kind, fields in beat.lines]
+        return HeartbeatReply()
+
+
+class Paced(Numbers):
+    """Numbers that take their time."""
+
+    def __init__(self, pace_s: float) -> None:
+        super().__init__()
+        self.pace_s, self.pause_s = pace_s, 0.0
+
+    def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        time.sleep(self.pace_s + self.pause_s)
+        self.pause_s = 0.0
+        return super().sample(index)
