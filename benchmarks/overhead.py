@@ -177,7 +177,7 @@ def run_rank(rank: int, port: int, steps: int) -> Row:
     on: list[list[float]] = []
     off: list[list[float]] = []
     for turn in range(turns):
-        for kind in (("on", "off") if turn % 2 == 0 else ("off", "on")):
+        for kind in ("on", "off") if turn % 2 == 0 else ("off", "on"):
             me.loop.watch.reset()
             if kind == "on":
                 on.append([me.watched() for _ in range(TURN)])
@@ -223,7 +223,7 @@ def measure(steps: int) -> Row:
 def interval(on: list[list[float]], off: list[list[float]], *, draws: int = 2000) -> tuple[float, float, float]:
     """By how many percent watched steps are longer than bare ones: middle, and the ends of the 95 % interval."""
     pairs = [(statistics.median(a), statistics.median(b)) for a, b in zip(on, off, strict=True)]
-    draw = random.Random(1)  # noqa: S311 - resampling
+    draw = random.Random(1)
 
     def difference(chosen: list[tuple[float, float]]) -> float:
         return 100.0 * statistics.median([(a - b) / b for a, b in chosen])

@@ -82,7 +82,10 @@ def run_world(job: Job, world_size: int, *, home: Path, extensions: Path) -> lis
     answers = context.Queue()
     meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
     ranks = [
-        context.Process(target=_entry, args=(job, rank, world_size, int(meeting.port), home, extensions, answers))
+        context.Process(
+            target=_entry,
+            args=(job, World(1, rank, world_size, "127.0.0.1", int(meeting.port)), home, extensions, answers),
+        )
         for rank in range(world_size)
     ]
     for process in ranks:
@@ -111,12 +114,9 @@ def _gather(answers: Any, ranks: list[Any], count: int) -> list[Told]:
     return told
 
 
-def _entry(
-    job: Job, rank: int, world_size: int, port: int, home: Path, extensions: Path, answers: Any
-) -> None:  # pragma: no cover - runs in other processes
-    with join_as(World(1, rank, world_size, "127.0.0.1", port), home / str(rank), extensions) as world:
-        runner = _Runner(job, world)
-        answers.put(runner.run())
+def _entry(job: Job, place: World, home: Path, extensions: Path, answers: Any) -> None:
+    with join_as(place, home / str(place.rank), extensions) as world:
+        answers.put(_Runner(job, world).run())
 
 
 class _Runner:

@@ -230,13 +230,13 @@ class TestWatching:
 
     def test_a_sampled_row_has_the_layer_groups(self, straight: Rank) -> None:
         first = straight.rows[0].values
-        groups = {"embed", "blocks.0", "norm", "head"}
+        groups = {"embed", "blocks.0", "norm"}
         assert {name.removeprefix("norm.") for name in first if name.startswith("norm.")} >= groups
         norm = math.sqrt(sum(first[f"norm.{group}"] ** 2 for group in groups))
         assert norm == pytest.approx(straight.rows[0].grad_norm)
         assert 0.0 <= first["accuracy.tokens"] <= 1.0
         assert "attention.max_logit.blocks.0" in first
-        assert "activation.max.head" in first
+        assert "activation.max.norm" in first
         assert "norm.embed" not in straight.rows[1].values
 
     def test_a_model_that_tells_nothing_has_no_such_values(self, store: FragileStore) -> None:

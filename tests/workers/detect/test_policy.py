@@ -43,11 +43,11 @@ def test_what_the_configuration_sets_goes_over_the_preset() -> None:
     detect = DetectSection(
         preset="sensitive", spike=SpikeLimits(z=7.5, grace_steps=0), slow_divergence=SlowDivergenceLimits(margin=1.0)
     )
-    rules = {rule.name: rule for rule in live_rules(detect)}
-    plain = {rule.name: rule for rule in preset("sensitive")}
-    assert (rules["spike"].z, rules["spike"].grace_steps) == (7.5, 0)
-    assert rules["spike"].severe_z == plain["spike"].severe_z
-    assert rules["slow-divergence"].margin == 1.0
+    set_to = {(rule.name, limit.name): limit.value for rule in live_rules(detect) for limit in rule.thresholds()}
+    plain = {(rule.name, limit.name): limit.value for rule in preset("sensitive") for limit in rule.thresholds()}
+    assert (set_to["spike", "z"], set_to["spike", "grace_steps"]) == (7.5, 0)
+    assert set_to["spike", "severe_z"] == plain["spike", "severe_z"]
+    assert set_to["slow-divergence", "margin"] == 1.0
 
 
 def test_a_live_run_waits_longer_with_explosions_than_a_log_unless_told_otherwise() -> None:

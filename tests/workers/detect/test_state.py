@@ -18,7 +18,7 @@ def after(steps: int, policy: Policy | None = None, *, groups: int = 4, ranks: i
         norms = tuple(math.exp(noise.gauss(0.0, 0.1)) for _ in range(groups))
         losses = tuple(3.0 + noise.gauss(0.0, 0.05) for _ in range(ranks))
         shards = tuple(1.0 + noise.gauss(0.0, 0.01) for _ in range(ranks))
-        seen = Observation(step, sum(losses) / ranks, 1.0, 0, False, 100, norms, losses, shards)  # noqa: FBT003
+        seen = Observation(step, sum(losses) / ranks, 1.0, 0, False, 100, norms, losses, shards)
         state, _ = judge(state, seen, policy or Policy())
     return state
 
