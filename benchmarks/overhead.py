@@ -154,8 +154,7 @@ class Rank:
 
     def close(self) -> None:
         """End threads and group."""
-        if self.loop.forecaster is not None:
-            self.loop.forecaster.close()
+        self.loop.close()
         self.snapshots.close(10.0)
         self.beat.close()
         self.session.engine.destroy()

@@ -7,44 +7,26 @@ function of what all of them hold, or decided once by rank 0 and broadcast.
 from __future__ import annotations
 
 import math
-from collections import deque
 from contextlib import nullcontext
-from dataclasses import dataclass
 
-from stormsail.platform.errors import InternalError
-from stormsail.platform.messages import Directive, Phase, StepRow
-from stormsail.workers import plan, rows, vitals
+from stormsail.platform.messages import Directive, Phase
+from stormsail.workers import plan, vitals
 from stormsail.workers.batches import Batch, BatchReader, checksum
-from stormsail.workers.clip import clip_factor
 from stormsail.workers.detect.verdict import VerdictKind
-from stormsail.workers.forecast import LossForecaster
-from stormsail.workers.heartbeat import HeartbeatThread, now_s
+from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
 from stormsail.workers.judging import Judge
 from stormsail.workers.measure import measure, measure_sample
 from stormsail.workers.probes import StepProbe
+from stormsail.workers.row_writer import RowWriter
 from stormsail.workers.sampling import Governor
-from stormsail.workers.schedule import lr_factor, scheduled_lr
 from stormsail.workers.seeding import seed_all
 from stormsail.workers.session import Session, Supervisor
 from stormsail.workers.snapshot import SnapshotWriter
 from stormsail.workers.stopwatch import STEP, Stopwatch
+from stormsail.workers.updating import Rate, set_rate, update
 
-_CLIPPED_OVER = 100  # updates that `clip.share` looks back on
-_OUTCOMES = {VerdictKind.DROP: "dropped", VerdictKind.EMPTY: "empty", VerdictKind.SKIP: "skipped"}
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A step's learning rate.
-
-    Attributes:
-        factor: The ladder's factor in it.
-        used: What the optimizer holds, read back.
-    """
-
-    factor: float
-    used: float
+_SAMPLED = "sampled"  # no lap: 1 where the step took a sample
 
 
 class StepLoop:
@@ -79,13 +61,12 @@ class StepLoop:
         self.injector = injector
         self.snapshots = snapshots
         self.judge = Judge(session, session.policy, beat)
+        self.rows = RowWriter(session, self.judge, beat) if session.world.rank == 0 else None
         self.watch = Stopwatch()
         self.governor = self._fresh_governor()
-        self.forecaster = self._start_forecaster()
         self.last_saved = -1
         self._standing: plan.Plan = {}
         self._standing_digest = b""
-        self._clipped: deque[bool] = deque(maxlen=_CLIPPED_OVER)
 
     # ---------------------------------------------------------------- top level
 
@@ -98,8 +79,12 @@ class StepLoop:
         try:
             return self._run(directive)
         finally:
-            if self.forecaster is not None:
-                self.forecaster.close()
+            self.close()
+
+    def close(self) -> None:
+        """End what runs beside the loop."""
+        if self.rows is not None:
+            self.rows.close()
 
     def _run(self, directive: Directive) -> str:
         self.obey(directive)
@@ -127,7 +112,7 @@ class StepLoop:
         self.beat.at(Phase.STEP, step)
         self.injector.before_step(step)
         sampled = self.governor.samples(step)
-        rate = self._set_rate(step)
+        rate = set_rate(self.session, self.injector, step)
         mine = self._compute(step, sampled=sampled)
         with self.watch.lap("exchange"):
             seen = vitals.exchange(mine, device=self.device, nominal_tokens=self.source.nominal_tokens)
@@ -143,21 +128,6 @@ class StepLoop:
         self._finish(step, seen, kind, rate, clip_to=clip_to, sampled=sampled)
         self._snapshot_if_due()
         return seen.stop
-
-    def _set_rate(self, step: int) -> Rate:
-        """Put the step's learning rate into the optimizer, before the ranks compare what they are about to do."""
-        factor = lr_factor(
-            step, self.session.directive.lr_events, floor=self.config.lr.floor, ramp_steps=self.config.lr.ramp_steps
-        )
-        planned = factor * scheduled_lr(
-            step,
-            peak=self.config.optimizer.lr,
-            warmup_steps=self.config.schedule.warmup_steps,
-            total_steps=self.config.train.steps,
-            min_ratio=self.config.schedule.min_ratio,
-        )
-        scale = self.injector.lr_scale(step, lr_factor=factor)
-        return Rate(factor, self.session.engine.set_learning_rate(planned * scale))
 
     def _compute(self, step: int, *, sampled: bool) -> vitals.RankVitals:
         with self.watch.lap("data"):
@@ -212,7 +182,7 @@ class StepLoop:
             comm_s=self.watch.lapped("comm"),
             update_s=before.get("update", 0.0),
             vitals_s=before.get("vitals", 0.0),
-            sample_s=before.get("sample", 0.0) if before.get("sampled") else math.nan,
+            sample_s=before.get("sample", 0.0) if before.get(_SAMPLED) else math.nan,
             exchange_s=before.get("exchange", 0.0),
             share_s=before.get("share", 0.0),
             step_s=before.get(STEP, 0.0),
@@ -222,10 +192,6 @@ class StepLoop:
         """All ranks feed their governors the same numbers, so all take the next sample at the same step."""
         step_s = float(seen.floats("step_s").min())  # 0 where a rank knows of no step before
         self.governor = self.governor.learn(step_s=step_s, base_s=seen.watching_s, sample_s=seen.sample_s)
-
-    def _start_forecaster(self) -> LossForecaster | None:
-        wanted = self.config.detect.forecast and self.world.rank == 0
-        return LossForecaster(self.beat.line, seed=self.config.seed) if wanted else None
 
     def _fresh_governor(self) -> Governor:
         return Governor(self.config.detect.sample_every, self.config.detect.budget)
@@ -289,72 +255,17 @@ class StepLoop:
         self, step: int, seen: vitals.Vitals, kind: VerdictKind, rate: Rate, *, clip_to: float, sampled: bool
     ) -> None:
         with self.watch.lap("update"):
-            outcome, clip = self._update(step, seen, kind, clip_to)
-        applied = outcome == "applied"
+            done = update(self.session, step, seen, kind, clip_to)
         self.session.position.step += 1
-        self.session.position.applied += applied
+        self.session.position.applied += done.applied
         self.session.position.tokens += seen.tokens
-        if applied:
-            self._clipped.append(clip < 1.0)
-        self.watch.add("sampled", float(sampled))
-        if self.world.rank == 0:
+        self.watch.add(_SAMPLED, float(sampled))
+        if self.rows is not None:
             with self.watch.lap("vitals"):
-                self.judge.note(step, seen, outcome)
-                self.beat.row(self._row(step, seen, outcome, rate, clip=clip, sampled=sampled))
-
-    def _update(self, step: int, seen: vitals.Vitals, kind: VerdictKind, clip_to: float) -> tuple[str, float]:
-        engine = self.session.engine
-        if not kind.applies_update:
-            engine.drop()
-            return _OUTCOMES[kind], 0.0
-        limit = self.config.train.clip_norm
-        clip = clip_factor(seen.grad_norm, clip_to if limit is None else min(limit, clip_to))
-        scale = clip * vitals.token_correction(seen.tokens, self.source.nominal_tokens)
-        if scale != 1.0:
-            engine.scale_gradients(scale)
-        if not engine.apply():
-            raise InternalError(f"DeepSpeed refused the update of step {step}, which our verdict had passed")
-        return "applied", clip
-
-    def _row(self, step: int, seen: vitals.Vitals, outcome: str, rate: Rate, *, clip: float, sampled: bool) -> StepRow:
-        verdict, groups = self.judge.verdict, self.session.engine.groups.names
-        position = self.session.position
-        values = rows.every_step(
-            seen,
-            verdict=verdict,
-            slowness=self.judge.slowness,
-            governor=self.governor,
-            skipped=position.step - position.applied,
-            clip=clip,
-            clipped=sum(self._clipped) / max(len(self._clipped), 1),
-        )
-        if sampled or verdict.findings:
-            values |= rows.layer_norms(seen, groups)
-        if sampled:
-            values |= rows.sampled(seen, groups, self.session.engine.group_elements)
-            values |= self.judge.distances
-        if self.forecaster is not None:
-            self.forecaster.hear(step, seen.loss)
-            values |= self.forecaster.values
-        return StepRow(
-            generation=self.session.directive.generation,
-            step=step,
-            applied=position.applied,
-            loss=seen.loss,
-            grad_norm=seen.grad_norm,
-            clipped_norm=seen.grad_norm * clip if outcome == "applied" else 0.0,
-            lr=rate.used if outcome == "applied" else 0.0,
-            lr_factor=rate.factor,
-            tokens=seen.tokens,
-            step_s=self.watch.elapsed_s,
-            time_s=now_s(),
-            precision=self.session.engine.precision,
-            outcome=outcome,
-            flagged=verdict.kind.flagged,
-            batch=seen.batch,
-            values=values,
-            ranks=rows.by_rank(seen) if sampled else {},
-        )
+                self.judge.note(step, seen, done.outcome)
+                self.rows.write(
+                    step, seen, done, rate, governor=self.governor, sampled=sampled, step_s=self.watch.elapsed_s
+                )
 
     # ------------------------------------------------------------------ snapshot
 

@@ -116,6 +116,21 @@ class TestHeartbeats:
         assert staff.ledger.record.ladder.healthy_steps == 2
         assert journal(staff).count("spike.watch") == 1
 
+    def test_a_slow_rank_is_noted_with_its_host(self, staff: Staff) -> None:
+        for rank in (0, 1):
+            staff.hearing.join(join_request(rank))
+        staff.hearing.heartbeat(beat(lines=((1, "rank.slow", {"step": 30, "rank": 1, "ratio": 1.5}),)))
+        noted = next(event for event in Journal.read(staff.store) if event.kind == "rank.slow")
+        assert noted.data["host"] == join_request(1).hostname
+
+    def test_a_run_that_becomes_slow_as_a_whole_is_noted_once_and_so_is_its_end(self, staff: Staff) -> None:
+        now = 1e6
+        for step in range(200):
+            now += 1.0 if 80 <= step < 140 else 0.2
+            staff.hearing.heartbeat(beat(step=step, rows=(step_row(step, time_s=now),)))
+        kinds = journal(staff)
+        assert (kinds.count("throughput.collapsed"), kinds.count("throughput.recovered")) == (1, 1)
+
     def test_lines_of_different_ranks_are_counted_apart(self, staff: Staff) -> None:
         for rank in (0, 1):
             line = (1, "checkpoint.missed", {"generation": 1, "step": 10, "rank": rank, "why": "slow"})

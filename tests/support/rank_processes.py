@@ -179,8 +179,7 @@ class _Runner:
             before = after
             if self.session.directive.stop_reason:
                 break
-        if self.loop.forecaster is not None:
-            self.loop.forecaster.close()
+        self.loop.close()
         self.beat.close()
         torch.distributed.barrier()
         self.session.engine.destroy()

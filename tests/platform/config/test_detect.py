@@ -1,0 +1,35 @@
+"""The detectors' section; that it fits the rules is tested beside them."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from stormsail.platform.config.detect import DetectSection
+from stormsail.platform.config.section import Section
+
+
+def test_every_threshold_is_the_presets_until_it_is_set() -> None:
+    for name, info in DetectSection.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, Section) and name != "ranks":
+            assert all(value is None for _, value in getattr(DetectSection(), name))
+
+
+def test_every_key_says_what_it_is() -> None:
+    for info in DetectSection.model_fields.values():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            assert kind.__doc__
+            assert all(inner.description for inner in kind.model_fields.values())
+        else:
+            assert info.description
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"preset": "loud"}, {"on_watch": "panic"}, {"budget": 0.0}, {"sample_every": 0}, {"spike": {"z": -1.0}}],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        DetectSection.model_validate(wrong)

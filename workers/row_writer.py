@@ -1,0 +1,99 @@
+"""Rank 0's rows: what every finished step is remembered by; the loss forecast reads along."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from stormsail.platform.messages import StepRow
+from stormsail.workers import rows
+from stormsail.workers.forecast import LossForecaster
+from stormsail.workers.heartbeat import HeartbeatThread, now_s
+from stormsail.workers.judging import Judge
+from stormsail.workers.sampling import Governor
+from stormsail.workers.session import Session
+from stormsail.workers.updating import Rate, Update
+from stormsail.workers.vitals import Vitals
+
+_CLIPPED_OVER = 100  # updates that `clip.share` looks back on
+
+
+class RowWriter:
+    """Writes the rows of one world; used by rank 0 only, in the training thread.
+
+    Args:
+        session: The state that the rows are about; its position is already past the step.
+        judge: What was found in the step.
+        beat: Takes the rows.
+    """
+
+    def __init__(self, session: Session, judge: Judge, beat: HeartbeatThread) -> None:
+        self._session = session
+        self._judge = judge
+        self._beat = beat
+        self._clipped: deque[bool] = deque(maxlen=_CLIPPED_OVER)
+        config = session.config
+        self._forecaster = LossForecaster(beat.line, seed=config.seed) if config.detect.forecast else None
+
+    def write(
+        self, step: int, seen: Vitals, done: Update, rate: Rate, *, governor: Governor, sampled: bool, step_s: float
+    ) -> None:
+        """Hand over the row of a step.
+
+        Args:
+            step: Global batch (0-based).
+            seen: Its vitals.
+            done: What became of its gradient.
+            rate: Its learning rate.
+            governor: After the step.
+            sampled: Whether the costly vitals were taken.
+            step_s: Seconds that it took.
+        """
+        session, verdict = self._session, self._judge.verdict
+        if done.applied:
+            self._clipped.append(done.clip < 1.0)
+        self._beat.row(
+            StepRow(
+                generation=session.directive.generation,
+                step=step,
+                applied=session.position.applied,
+                loss=seen.loss,
+                grad_norm=seen.grad_norm,
+                clipped_norm=seen.grad_norm * done.clip if done.applied else 0.0,
+                lr=rate.used if done.applied else 0.0,
+                lr_factor=rate.factor,
+                tokens=seen.tokens,
+                step_s=step_s,
+                time_s=now_s(),
+                precision=session.engine.precision,
+                outcome=done.outcome,
+                flagged=verdict.kind.flagged,
+                batch=seen.batch,
+                values=self._values(step, seen, done, governor, sampled=sampled),
+                ranks=rows.by_rank(seen) if sampled else {},
+            )
+        )
+
+    def close(self) -> None:
+        """End the forecast's thread."""
+        if self._forecaster is not None:
+            self._forecaster.close()
+
+    def _values(self, step: int, seen: Vitals, done: Update, governor: Governor, *, sampled: bool) -> dict[str, float]:
+        engine, position, judge = self._session.engine, self._session.position, self._judge
+        values = rows.every_step(
+            seen,
+            verdict=judge.verdict,
+            slowness=judge.slowness,
+            governor=governor,
+            skipped=position.step - position.applied,
+            clip=done.clip,
+            clipped=sum(self._clipped) / max(len(self._clipped), 1),
+        )
+        if sampled or judge.verdict.findings:
+            values |= rows.layer_norms(seen, engine.groups.names)
+        if sampled:
+            values |= rows.sampled(seen, engine.groups.names, engine.group_elements) | judge.distances
+        if self._forecaster is not None:
+            self._forecaster.hear(step, seen.loss)
+            values |= self._forecaster.values
+        return values
