@@ -35,7 +35,7 @@ from stormsail.platform.storage.local import LocalStore
 from stormsail.workers import vitals
 from stormsail.workers import world as worlds
 from stormsail.workers.deltas import deltas_for
-from stormsail.workers.detect.verdict import DetectorState
+from stormsail.workers.detect.state import DetectorState
 from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.restore import Restored, restore
 
@@ -60,7 +60,7 @@ class Rank:
         asked = self.asked["restore"]
         step = 0
         if asked is not None:
-            found = restore(self.engine, self.store, CheckpointRef(*asked), patience_s=0.0)
+            found = restore(self.engine, self.store, CheckpointRef(*asked), rules=(), patience_s=0.0)
             assert isinstance(found, Restored), found
             step = found.meta.step
         told: dict[str, Any] = {
