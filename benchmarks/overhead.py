@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import redirect_stdout
 from datetime import timedelta
@@ -33,7 +33,7 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef, Directive, Heartbeat, HeartbeatReply, Incident, StepRow, World
 from stormsail.platform.storage.memory import MemoryStore
-from stormsail.workers import factories
+from stormsail.workers import factories, quiet
 from stormsail.workers import world as worlds
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.extension_build import build_extensions
@@ -167,6 +167,7 @@ class Rank:
 
 def run_rank(rank: int, port: int, steps: int) -> Row:
     """Take turns; gives what rank 0 measured."""
+    quiet.quiet_process(full_logs=True)
     world = World(1, rank, RANKS, "127.0.0.1", port)
     worlds.form(world, local_rank=rank, device=CPU, timeout_s=300.0)
     turns = -(-steps // TURN)
@@ -195,26 +196,30 @@ def run_rank(rank: int, port: int, steps: int) -> Row:
 
 def measure(steps: int) -> Row:
     """Start the ranks, and give what rank 0 measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _measure(steps, [Path(folder) / f"rank-{rank}.log" for rank in range(RANKS)])
+
+
+def _measure(steps: int, logs: list[Path]) -> Row:
     build_extensions(extension_folder(Home.here()), notify=lambda text: print(text, file=sys.stderr))
     meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
     ranks = [
         subprocess.Popen(
             [sys.executable, __file__, "--rank", str(rank), "--port", str(meeting.port), "--steps", str(steps)],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=log.open("wb"),
             text=True,
-            env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"},
         )
-        for rank in range(RANKS)
+        for rank, log in enumerate(logs)
     ]
     try:
         said = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    for rank, (_, complaint) in zip(ranks, said, strict=True):
+    for rank, log in zip(ranks, logs, strict=True):
         if rank.returncode != 0:
-            raise RuntimeError(f"a rank ended with {rank.returncode}:\n{complaint[-4000:]}")
+            raise RuntimeError(f"a rank ended with {rank.returncode}:\n{log.read_text()[-4000:]}")
     found: Row = json.loads(said[0][0].splitlines()[-1])
     return found
 

@@ -37,6 +37,13 @@ RANKS = "ranks"
 _NOT_THE_STEP = (Kind.OSCILLATION, Kind.RANK)
 
 
+# Of a non-finite step, by whether its loss was finite: what went wrong, and where to look.
+_CAUSES = {
+    True: ("gradient", "if it comes again, look at the layer named first and at the learning rate"),
+    False: ("loss", "if it comes again, look at the batch and at the model's own arithmetic"),
+}
+
+
 class VerdictKind(StrEnum):
     """What becomes of a step's gradient."""
 
@@ -158,7 +165,7 @@ def _poisoned(state: DetectorState, seen: Observation) -> tuple[DetectorState, V
         onset=onset,
         severity=float(max(seen.nonfinite_gradients, 1)),
         evidence=_numbers(seen),
-        reason="weights or optimizer moments are not finite",
+        reason="weights or optimizer moments are not finite; only an earlier state helps",
     )
 
 
@@ -166,14 +173,14 @@ def _dropped(state: DetectorState, seen: Observation, policy: Policy) -> tuple[D
     drops = state.drops.dropped(seen.step)
     patience = policy.nonfinite.patience
     used_up = drops.row >= patience
-    cause = "gradient" if seen.nonfinite_gradients or not math.isfinite(seen.grad_norm) else "loss"
+    cause, look = _CAUSES[math.isfinite(seen.loss)]
     return replace(state, drops=drops), Verdict(
         VerdictKind.INCIDENT if used_up else VerdictKind.DROP,
         fault=FaultKind.NONFINITE if used_up else None,
         onset=drops.first,
         severity=float(max(seen.nonfinite_gradients, 1)),
         evidence=_numbers(seen) | {"drops_in_a_row": drops.row},
-        reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {patience})",
+        reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {patience}); {look}",
         layers=state.layers.outliers(seen.group_norms),
     )
 

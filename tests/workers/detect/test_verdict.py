@@ -6,13 +6,14 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.config.detect import DetectSection, SpikeLimits
+from stormsail.platform.config.detect import DetectSection, RanksLimits, SpikeLimits
 from stormsail.platform.config.model import NonfiniteSection
 from stormsail.platform.errors import StateMismatchError
 from stormsail.platform.messages import FaultKind
@@ -243,6 +244,101 @@ def test_no_sequence_of_numbers_breaks_the_detectors(rows: list[tuple[float, flo
     saved = json.dumps(state.to_json(), allow_nan=False)
     assert DetectorState.from_json(json.loads(saved), policy.rules) == state
     assert len(saved) < 100_000
+
+
+def test_a_bad_loss_a_bad_gradient_and_a_bad_weight_are_told_apart_each_with_where_to_look() -> None:
+    steps = (_seen(0, math.nan, bad=1), _seen(0, norm=math.inf, bad=3), _seen(0, poisoned=True))
+    loss, gradient, state = (judge(DetectorState(), seen, POLICY)[1].reason for seen in steps)
+    assert loss.startswith("non-finite loss")
+    assert "batch" in loss
+    assert gradient.startswith("non-finite gradient")
+    assert "layer" in gradient
+    assert state.startswith("weights or optimizer moments")
+    assert "earlier state" in state
+
+
+class TestWatches:
+    def test_a_gradient_norm_out_of_its_range_is_to_be_clipped_to_its_median(self) -> None:
+        _, verdicts = _judge_all(_curve(400, _raised(399, 400, loss=0.0, norm=8.0)))
+        last = verdicts[-1].verdict
+        assert (last.kind, last.findings[0][0]) == (VerdictKind.WATCH, "norm-precursor")
+        assert last.clip_to == pytest.approx(0.5, rel=0.1)
+
+    @pytest.mark.parametrize(("on_watch", "kind"), [("skip", VerdictKind.SKIP), ("report", VerdictKind.WATCH)])
+    def test_or_what_the_policy_says(self, on_watch: Literal["skip", "report"], kind: VerdictKind) -> None:
+        policy = Policy(on_watch=on_watch)
+        _, verdicts = _judge_all(_curve(400, _raised(399, 400, loss=0.0, norm=8.0)), policy=policy)
+        assert (verdicts[-1].kind, verdicts[-1].verdict.clip_to) == (kind, math.inf)
+
+    def test_a_loss_outlier_is_watched_and_its_update_applied_as_it_is(self) -> None:
+        _, verdicts = _judge_all(_curve(400, _raised(399, 400, loss=1.5)))
+        assert (verdicts[-1].kind, verdicts[-1].verdict.clip_to) == (VerdictKind.WATCH, math.inf)
+
+    def test_one_rank_out_of_its_share_is_told_and_the_step_stays_healthy(self) -> None:
+        noise, state, last = random.Random(1), DetectorState(), None
+        for step in range(110):
+            losses = [3.0 + noise.gauss(0.0, 0.05) for _ in range(4)]
+            losses[2] += 1.5 if step >= 105 else 0.0
+            seen = replace(_seen(step, 3.0), rank_losses=tuple(losses), rank_norms=(1.0, 1.0, 1.0, 1.0))
+            state, last = judge(state, seen, POLICY)
+        assert last is not None
+        assert (last.kind, last.findings[0][0], last.rank.rank) == (VerdictKind.HEALTHY, "ranks", 2)
+
+    def test_or_an_incident_where_the_policy_says_so(self) -> None:
+        noise, state, kinds = random.Random(1), DetectorState(), []
+        policy = Policy(ranks=RanksLimits(incident_steps=4))
+        for step in range(110):
+            losses = [3.0 + noise.gauss(0.0, 0.05) for _ in range(4)]
+            losses[2] += 1.5 if step >= 105 else 0.0
+            seen = replace(_seen(step, 3.0), rank_losses=tuple(losses), rank_norms=(1.0, 1.0, 1.0, 1.0))
+            state, verdict = judge(state, seen, policy)
+            kinds.append(verdict.fault)
+        assert kinds[108:] == [FaultKind.RANK_OUTLIER] * 2
+        assert set(kinds[:108]) == {None}
+
+
+class TestSlowTrouble:
+    def test_a_loss_that_climbs_slowly_is_an_incident_that_began_about_where_it_was_lowest(self) -> None:
+        _, verdicts = _judge_all(_curve(1200, lambda step, point: (point[0] + max(0, step - 800) / 500, point[1])))
+        step, first = _first_incident(verdicts)
+        assert first.fault is FaultKind.DIVERGENCE
+        assert 900 < step < 1050
+        assert first.onset is not None
+        assert 750 <= first.onset <= 900
+
+    def test_a_plateau_that_jumps_is_one_that_began_with_the_jump(self) -> None:
+        limits = DetectSection.model_validate({"spike": {"z": 100.0, "severe_z": 200.0}})
+        policy = Policy(live_rules(limits))
+        _, verdicts = _judge_all(_curve(500, _raised(400, 500, loss=0.5)), policy=policy)
+        step, first = _first_incident(verdicts)
+        assert first.fault is FaultKind.DIVERGENCE
+        assert first.onset is not None
+        assert step - 20 <= first.onset <= 401
+
+    def test_of_several_incidents_at_one_step_the_first_rule_names_it_and_the_others_are_evidence(self) -> None:
+        _, verdicts = _judge_all(_curve(500, _raised(400, 500, loss=4.0)))
+        _, first = _first_incident(verdicts)
+        assert first.evidence["detector"] == first.findings[0][0]
+        assert all(name in str(first.evidence["also"]) for name, _ in first.findings[1:])
+
+
+class TestRestarts:
+    def _jumps_after_restart(self, *, unproven: bool) -> list[Judged]:
+        curve = _curve(300, _raised(250, 300, loss=1.2, norm=20.0))
+        curve[250] = replace(curve[250], restart=unproven)
+        return _judge_all(curve[:252])[1]
+
+    def test_a_jump_right_after_a_load_that_nothing_proves_is_a_resume_fault(self) -> None:
+        step, first = _first_incident(self._jumps_after_restart(unproven=True))
+        assert (step, first.fault, first.onset) == (250, FaultKind.RESUME_FAULT, 250)
+
+    def test_the_same_jump_without_a_load_is_none(self) -> None:
+        assert _kinds(self._jumps_after_restart(unproven=False), VerdictKind.INCIDENT) == []
+
+    def test_a_restart_on_the_steep_descent_of_a_young_run_is_no_fault(self) -> None:
+        curve = _curve(120)
+        curve[10] = replace(curve[10], restart=True)
+        assert _kinds(_judge_all(curve)[1], VerdictKind.INCIDENT) == []
 
 
 def test_an_incident_becomes_the_message_for_the_supervisor() -> None:
