@@ -238,6 +238,7 @@ class Heartbeat:
         rows: New rows of rank 0 since its last heartbeat.
         lines: Events that it wants recorded, as (number, kind, fields); numbered from 1 in each process, so that
             a heartbeat said twice is recorded once.
+        flight: Its last collectives as JSON, if it was asked for them and this is not "".
     """
 
     attempt: int
@@ -247,6 +248,7 @@ class Heartbeat:
     step: int
     rows: tuple[StepRow, ...] = ()
     lines: tuple[tuple[int, str, dict[str, object]], ...] = ()
+    flight: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,10 +258,12 @@ class HeartbeatReply:
     Attributes:
         stop_requested: A person asked to stop; rank 0 carries it into the next packed collective.
         abort: Not "": this process is of an attempt that is over, and exits.
+        evidence: Somebody hangs: the next heartbeat is to bring the last collectives.
     """
 
     stop_requested: str = ""
     abort: str = ""
+    evidence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

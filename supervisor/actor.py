@@ -29,6 +29,7 @@ from stormsail.platform.messages import (
 from stormsail.supervisor import nodes
 from stormsail.supervisor.attempt import run_attempt
 from stormsail.supervisor.attempt_result import AttemptResult
+from stormsail.supervisor.evidence.everywhere import look_everywhere
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
@@ -72,6 +73,7 @@ class SupervisorActor:
                     run_attempt=self._attempt,
                     look=self._vaults.look,
                     clear=self._vaults.end,
+                    witness=look_everywhere,
                 ),
             )
         except StormsailError as error:

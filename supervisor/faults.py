@@ -55,7 +55,13 @@ class Described:
 
 
 def describe(
-    result: AttemptResult, failures: Sequence[WorkerFailure], *, step: int, now_s: float, hang: str = ""
+    result: AttemptResult,
+    failures: Sequence[WorkerFailure],
+    *,
+    step: int,
+    now_s: float,
+    hang: str = "",
+    stuck: int = -1,
 ) -> Described:
     """Find the first cause.
 
@@ -65,9 +71,10 @@ def describe(
         step: Step that the run had reached.
         now_s: Time of noticing.
         hang: Why the supervisor itself ended the attempt, or "".
+        stuck: The rank that it ended it for.
     """
     if hang:
-        return Described(FaultKind.HANG, -1, step, hang, "", 1, now_s)
+        return Described(FaultKind.HANG, stuck, step, hang, "", 1, now_s)
     for origin in ("user", "ours"):
         found = sorted((f for f in failures if f.origin == origin), key=lambda f: f.time_s)
         if found:

@@ -65,12 +65,17 @@ class Hearing:
         self._membership = membership
         # Deciding and loading may wait for a store that is away, and that is no hanging.
         patience_s = config.cluster.start_timeout_s + config.journal.deadline_s
-        self._limits = hang.Limits(config.cluster.step_timeout_s, patience_s)
-        self._progress: dict[int, hang.Progress] = {}
+        self._limits = hang.Limits(
+            config.cluster.step_timeout_s, patience_s, factor=config.hang.factor, floor_s=config.hang.floor_s
+        )
+        self._watched = hang.Watched()
+        self._evidence_wanted = False
         self._throughput = throughput.Throughput()
         self._last_line: dict[tuple[int, int], int] = {}
         self._listening = False
         self.abort = ""
+        self.stuck_rank = -1
+        self.flights: dict[int, str] = {}
         self.failures: list[WorkerFailure] = []
         self.fired_s: float | None = None
         self.loop_end: dict[str, Any] = {}
@@ -79,7 +84,8 @@ class Hearing:
         """A new attempt starts: what was heard of the one before counts no more."""
         with self._ledger.lock:
             self._listening = True
-            self.abort, self.failures, self.fired_s, self.loop_end, self._progress = "", [], None, {}, {}
+            self.abort, self.failures, self.fired_s, self.loop_end = "", [], None, {}
+            self.stuck_rank, self.flights, self._watched = -1, {}, hang.Watched()
             self._throughput = throughput.Throughput()
             self._last_line = {key: number for key, number in self._last_line.items() if key[0] == attempt}
 
@@ -87,7 +93,7 @@ class Hearing:
         """The attempt is over: a decision that was asked for in it is not taken any more, and nobody in it hangs."""
         with self._ledger.lock:
             self._listening = False
-            self._progress = {}
+            self._watched = hang.Watched()
 
     # --------------------------------------------------------------------- joining
 
@@ -138,22 +144,39 @@ class Hearing:
                 return HeartbeatReply(abort=f"attempt {beat.attempt} is over, attempt {current} runs")
             if self._ledger.over.is_set() or self.abort:
                 return HeartbeatReply(abort=self.abort or "the supervisor has ended the run")
-            self._progress = hang.observe(self._progress, beat, time.monotonic())
+            self._watched = hang.observe(self._watched, beat, time.monotonic())
+            if beat.flight:
+                self.flights[beat.rank] = beat.flight
             try:
                 self._take(beat)
             except FencedError as error:  # another supervisor has the run: these workers are nobody's any more
                 self._ledger.error = error
                 self.abort = str(error)
                 return HeartbeatReply(abort=self.abort)
-            return HeartbeatReply(stop_requested=self._ledger.stop_reason)
+            return HeartbeatReply(stop_requested=self._ledger.stop_reason, evidence=self._evidence_wanted)
 
     def find_stuck(self) -> hang.Stuck | None:
-        """The rank that has not moved for too long, or None; its attempt is told to leave."""
+        """The rank that has not moved for too long, or None."""
         with self._ledger.lock:
-            stuck = hang.find_stuck(self._progress, self._limits, time.monotonic())
-            if stuck is not None:
-                self.abort = self.abort or stuck.reason
-            return stuck
+            return hang.find_stuck(self._watched, self._limits, time.monotonic())
+
+    def watched(self) -> hang.Watched:
+        """Where all ranks of the attempt are."""
+        with self._ledger.lock:
+            return self._watched
+
+    def want_evidence(self, *, wanted: bool) -> None:
+        """Ask every rank for its last collectives, with the answers to its heartbeats; `flights` takes them up."""
+        with self._ledger.lock:
+            self._evidence_wanted = wanted
+            if wanted:
+                self.flights = {}
+
+    def end_attempt(self, attempt: int, reason: str, *, rank: int) -> None:
+        """Tell all workers of an attempt to leave, because one of them is stuck; too late for one that is over."""
+        with self._ledger.lock:
+            if self._listening and attempt == self._ledger.record.attempt:
+                self.abort, self.stuck_rank = self.abort or reason, rank
 
     def _take(self, beat: Heartbeat) -> None:
         for row in beat.rows:

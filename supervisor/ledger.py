@@ -220,6 +220,10 @@ class Ledger:
         if self._journal.pending and self._journal.flush(self._deadline_s):
             raise StorageUnavailableError(f"the store did not take the journal within {self._deadline_s:.0f} s")
 
+    def newest_rows(self, count: int) -> tuple[StepRow, ...]:
+        """The last finished steps, oldest first."""
+        return tuple(row for _, row in tuple(self._rows)[-count:])
+
     def flush(self, deadline_s: float) -> None:
         """Send rows and events that wait for the store."""
         self._series.flush()

@@ -79,9 +79,14 @@ class Membership:
 
     def host_of(self, rank: int) -> str:
         """Host of a rank of the present world, or "" where there is no such rank."""
+        member = self.members().get(rank)
+        return "" if member is None else member.hostname
+
+    def members(self) -> dict[int, JoinRequest]:
+        """Who is in the world, by rank; before it is formed, who has joined, by worker index."""
         with self._changed:
-            places = {world.rank: self._requests[index].hostname for index, world in self._worlds.items()}
-        return places.get(rank, "")
+            ranks = {index: world.rank for index, world in self._worlds.items()}
+            return {ranks.get(index, index): request for index, request in sorted(self._requests.items())}
 
     def _form(self) -> None:
         from torch._C._distributed_c10d import TCPStore

@@ -26,6 +26,7 @@ from stormsail.supervisor import faults, mirror
 from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.committer import Committer
 from stormsail.supervisor.deciding import Decider
+from stormsail.supervisor.evidence.collecting import HangCollector, Look
 from stormsail.supervisor.hearing import SETTLE_S, Hearing
 from stormsail.supervisor.keeping import Keeper
 from stormsail.supervisor.ledger import Ledger, parent_of
@@ -79,6 +80,7 @@ class ClusterHands:
         prepare: Checks the nodes once. Called with (tell).
         wait_for_room: Waits for resources. Called with (config, tell, cancelled); returns early if cancelled.
         run_attempt: Runs the attempt with the given number and blocks until it has ended.
+        witness: Looks at worker processes that hang, within so many seconds; answers for each, whatever happens.
         look: Looks after what else the run has in the cluster; called every second with (tell), and never waits.
         clear: Removes that, when the run is over.
     """
@@ -86,6 +88,7 @@ class ClusterHands:
     prepare: Callable[[Callable[..., object]], None]
     wait_for_room: Callable[[RunConfig, Callable[..., object], Callable[[], bool]], None]
     run_attempt: Callable[[RunConfig, int], AttemptResult]
+    witness: Look
     look: Callable[[Callable[..., object]], None] = lambda _tell: None
     clear: Callable[[], None] = lambda: None
 
@@ -146,6 +149,15 @@ class RunSupervisor:
             keeper=self._keeper,
             committer=self._committer,
             membership=self._membership,
+        )
+        self._collector = HangCollector(
+            self.ledger,
+            self.hearing,
+            self._store,
+            Path(spec.folder),
+            members=self._membership.members,
+            look=hands.witness,
+            limit_s=self.config.hang.evidence_s,
         )
         self._mirror: mirror.MirrorProcess | None = None
         self._lease_lock = threading.Lock()
@@ -242,7 +254,12 @@ class RunSupervisor:
         self.ledger.move(RunEvent.FAULT)
         self._keeper.recheck()
         fault = faults.describe(
-            result, self.hearing.failures, step=self.ledger.position, now_s=time.time(), hang=self.hearing.abort
+            result,
+            self.hearing.failures,
+            step=self.ledger.position,
+            now_s=time.time(),
+            hang=self.hearing.abort,
+            stuck=self.hearing.stuck_rank,
         )
         self.ledger.note(
             "fault.detected",
@@ -317,6 +334,7 @@ class RunSupervisor:
 
     def _close(self) -> None:
         self._committer.close()
+        self._collector.close(self.config.hang.evidence_s)
         fenced = isinstance(self.ledger.error, FencedError)
         if not fenced:  # otherwise the vaults are another supervisor's by now
             self._hands.clear()
@@ -384,4 +402,4 @@ class RunSupervisor:
                 self._hands.look(self.ledger.note)
             except StorageError:
                 continue  # the store is away: nothing is lost, and the next tick is soon
-            self.hearing.find_stuck()
+            self._collector.watch()

@@ -32,7 +32,7 @@ from stormsail.platform.messages import (
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.platform.vault.folder import VaultFolder
-from stormsail.workers import quiet
+from stormsail.workers import quiet, stacks
 from stormsail.workers.extensions import extension_folder, set_extension_environment
 from stormsail.workers.heartbeat import HeartbeatThread, supervisor_sender
 from stormsail.workers.places import Places
@@ -89,6 +89,7 @@ def _prepare_process(assignment: Assignment, rank: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     quiet.redirect_output(folder / f"rank-{rank}.log")
     quiet.quiet_process(full_logs=True)
+    stacks.register_stacks(stacks.stacks_file(folder, rank))
     set_extension_environment(extension_folder(Home.here()))
     for path in reversed(assignment.import_paths):
         resolved = str(Path(path).resolve())
@@ -107,7 +108,10 @@ class _Worker:
         self.config: RunConfig = parse_dump(assignment.config)
         self.actor = ray.get_actor(assignment.actor, namespace=NAMESPACE)
         self.beat = HeartbeatThread(
-            supervisor_sender(self.actor, timeout_s=_CALL_TIMEOUT_S), attempt=assignment.attempt, rank=worker_rank
+            supervisor_sender(self.actor, timeout_s=_CALL_TIMEOUT_S),
+            attempt=assignment.attempt,
+            rank=worker_rank,
+            flight=stacks.flight_record,
         )
         self.session: Any = None
 

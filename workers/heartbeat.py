@@ -27,12 +27,22 @@ class HeartbeatThread:
         attempt: The attempt that this process belongs to.
         rank: Worker index until a world is formed, then the rank.
         interval_s: Seconds between two heartbeats.
+        flight: Gives this process's last collectives, for a supervisor that looks into a hang.
     """
 
     def __init__(
-        self, send: Callable[[Heartbeat], HeartbeatReply], *, attempt: int, rank: int, interval_s: float = 0.5
+        self,
+        send: Callable[[Heartbeat], HeartbeatReply],
+        *,
+        attempt: int,
+        rank: int,
+        interval_s: float = 0.5,
+        flight: Callable[[], str] = lambda: "",
     ) -> None:
         self._send = send
+        self._flight = flight
+        self._flight_text = ""
+        self._flight_begun = False
         self._attempt = attempt
         self._interval_s = interval_s
         self._lock = threading.Lock()
@@ -101,22 +111,36 @@ class HeartbeatThread:
 
     def _say(self) -> None:
         with self._lock:
+            flight, self._flight_text = self._flight_text, ""
             rows, self._rows = self._rows, []
             lines, self._lines = self._lines, []
-            beat = Heartbeat(
-                self._attempt, self._generation, self._rank, self._phase, self._step, tuple(rows), tuple(lines)
-            )
+            place = (self._attempt, self._generation, self._rank, self._phase, self._step)
+            beat = Heartbeat(*place, tuple(rows), tuple(lines), flight)
         try:
             reply = self._send(beat)
         except ConnectionError:
             # The supervisor is being restarted: keep everything and say it again with the next beat.
             with self._lock:
+                self._flight_text = flight or self._flight_text
                 self._rows = rows + self._rows
                 self._lines = lines + self._lines
             return
         self._stop_requested = reply.stop_requested or self._stop_requested
+        asked, self._flight_begun = reply.evidence and not self._flight_begun, reply.evidence
+        if asked:
+            # A thread of its own: a driver that hangs may hold up whoever asks it, and this line must stay open.
+            threading.Thread(target=self._record_flight, name="stormsail-flight", daemon=True).start()
         if reply.abort:
             self._leave(reply.abort)
+
+    def _record_flight(self) -> None:
+        try:
+            text = self._flight()
+        except RuntimeError as error:  # what torch's C++ raises
+            text = f"the flight recorder gave nothing: {error}"
+        with self._lock:
+            self._flight_text = text
+        self._wake.set()
 
     def _leave(self, reason: str) -> None:
         """End this process from here: its training thread may be stuck in a collective that never returns."""

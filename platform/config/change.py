@@ -48,6 +48,8 @@ _RULES: dict[str, ChangeClass] = {
     "checkpoint": ChangeClass.ALLOWED,
     "detect": ChangeClass.ALLOWED,
     "nonfinite": ChangeClass.ALLOWED,
+    "hang": ChangeClass.ALLOWED,
+    "alerts": ChangeClass.ALLOWED,
     "ladder": ChangeClass.ALLOWED,
     "rollback": ChangeClass.ALLOWED,
     "fp32": ChangeClass.ALLOWED,

@@ -135,6 +135,17 @@ class NonfiniteSection(Section):
     patience: Positive = Field(3, description="dropped updates in a row that open an incident")
 
 
+class HangSection(Section):
+    """When a rank that does not move is called stuck, and how long evidence may be gathered before it is ended."""
+
+    factor: Annotated[float, Field(ge=2.0)] = Field(
+        10.0,
+        description="a step may take this many times the longest one of its attempt; cluster.step_timeout_s caps it",
+    )
+    floor_s: Seconds = Field(60.0, description="a limit that was learned is never shorter than this")
+    evidence_s: Seconds = Field(20.0, description="limit for stacks and other evidence, before anything is ended")
+
+
 class LadderSection(Section):
     """How the ladder of repairs is climbed."""
 
@@ -267,6 +278,7 @@ class RunConfig(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     detect: DetectSection = DetectSection()
     nonfinite: NonfiniteSection = NonfiniteSection()
+    hang: HangSection = HangSection()
     ladder: LadderSection = LadderSection()
     rollback: RollbackSection = RollbackSection()
     fp32: Fp32Section = Fp32Section()

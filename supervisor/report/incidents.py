@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from stormsail.platform.messages import FaultKind, Tier
 from stormsail.platform.vault.places import in_order
 from stormsail.supervisor.report.fields import EventLike, Row, real, step_of, table, text, whole
-from stormsail.supervisor.report.model import DecisionEntry, IncidentEntry, PhaseTimes
+from stormsail.supervisor.report.model import DecisionEntry, EvidenceEntry, IncidentEntry, PhaseTimes
 from stormsail.supervisor.report.timeline import Span
 
 _ENDS = {"run.stopped", "run.exhausted", "run.failed", "run.finished"}
@@ -23,6 +23,7 @@ class Attempt:
     restored: EventLike | None = None
     first_step: EventLike | None = None
     caught_up: EventLike | None = None
+    evidence: EventLike | None = None
 
 
 @dataclass
@@ -114,6 +115,7 @@ def describe(number: int, climb: Climb, moments: Sequence[Times], *, lost_steps:
         error=text(data, "error"),
         replay=None if climb.replay is None else dict(climb.replay),
         restored_from=_places(climb),
+        evidence=tuple(_evidence(attempt.evidence) for attempt in climb.attempts if attempt.evidence is not None),
     )
 
 
@@ -126,11 +128,12 @@ class _Weaver:
         self._failed: list[EventLike] = []
         self._attempt: Attempt | None = None
         self._climb: Climb | None = None
+        self._evidence: EventLike | None = None
 
     def take(self, event: EventLike) -> None:
         match event.kind:
-            case "fault.detected":
-                self._faults.append(event)
+            case "fault.detected" | "hang.evidence" | "hang.cleared":
+                self._seen(event)
             case "ladder.decided":
                 self._decided(event)
             case "state.restored" | "recovery.first_step" | "recovery.caught_up":
@@ -148,11 +151,18 @@ class _Weaver:
         """The faults that ended the run, or wait for their decision: no repair was tried for them."""
         return [Climb(None, [Attempt(fault)]) for fault in self._failed + self._faults[:1]]
 
+    def _seen(self, event: EventLike) -> None:
+        if event.kind == "fault.detected":
+            self._faults.append(event)
+        else:
+            self._evidence = event if event.kind == "hang.evidence" else None
+
     def _decided(self, event: EventLike) -> None:
         episode = whole(event.data, "episode")
         if self._faults or self._attempt is None:
             # Of several faults the first is the cause; the others are its echo.
-            self._attempt = Attempt(self._faults[0] if self._faults else None)
+            self._attempt = Attempt(self._faults[0] if self._faults else None, evidence=self._evidence)
+            self._evidence = None
             key = ("without a number", event.number) if episode is None else episode
             self._climb = self.found.setdefault(key, Climb(episode))
             self._climb.attempts.append(self._attempt)
@@ -186,6 +196,16 @@ class _Weaver:
             self._failed += self._faults[:1]
         if event.kind in _ENDS:
             self._faults = []
+
+
+def _evidence(event: EventLike) -> EvidenceEntry:
+    keys = event.data.get("keys")
+    return EvidenceEntry(
+        finding=text(event.data, "finding"),
+        keys=tuple(str(key) for key in keys) if isinstance(keys, list | tuple) else (),
+        folder=text(event.data, "folder"),
+        problem=text(event.data, "problem"),
+    )
 
 
 def _decisions(climb: Climb) -> list[EventLike]:

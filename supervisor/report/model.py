@@ -51,6 +51,23 @@ class DecisionEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceEntry:
+    """What was gathered before a process that hung was ended.
+
+    Attributes:
+        finding: What it says, in one line.
+        keys: Objects on the run's storage.
+        folder: The same files on the supervisor's machine.
+        problem: What could not be stored, or "".
+    """
+
+    finding: str
+    keys: tuple[str, ...]
+    folder: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentEntry:
     """One episode of the ladder, from the fault to the first new step.
 
@@ -77,6 +94,7 @@ class IncidentEntry:
         error: What was seen.
         replay: What an FP32 replay showed, or None.
         restored_from: Places that the last state came from, the nearest first; empty for none, and for a fresh start.
+        evidence: What was gathered at each hang.
     """
 
     number: int
@@ -101,6 +119,7 @@ class IncidentEntry:
     error: str
     replay: dict[str, object] | None
     restored_from: tuple[str, ...] = ()
+    evidence: tuple[EvidenceEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

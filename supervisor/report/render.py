@@ -104,6 +104,11 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
     yield f"  {clock(incident.detected_s):>8}  noticed{rank}" + (
         f": {_short(incident.error)}" if incident.error else ""
     )
+    for evidence in incident.evidence:
+        yield f"            evidence: {evidence.finding}"
+        yield f"            {len(evidence.keys)} files in {evidence.folder}" + (
+            f" ({evidence.problem})" if evidence.problem else f", and stored below {_folder_of(evidence.keys)}"
+        )
     for decision in incident.decisions:
         yield f"  {clock(decision.decided_s):>8}  {_decision(decision)}"
     if incident.replay is not None:
@@ -114,6 +119,10 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
         yield f"  {clock(incident.recovered_s):>8}  on new ground after {length(incident.mttr_s)}: {_phases(incident)}"
     if incident.lost_steps:
         yield f"            {_count(incident.lost_steps, 'step was', 'steps were')} computed again"
+
+
+def _folder_of(keys: tuple[str, ...]) -> str:
+    return keys[0].rpartition("/")[0] if keys else "nothing"
 
 
 def _outcome(incident: IncidentEntry) -> str:

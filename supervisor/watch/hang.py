@@ -1,15 +1,21 @@
 """Who is stuck: the age of each rank's step and phase, against the limit of that phase (pure).
 
 A living process is no progress. Limits depend on the phase, so that building, loading and saving do not count as
-hanging steps. What is known here belongs to one attempt and is thrown away with it.
+hanging steps; the limit of a step is learned from the steps of the attempt. What is known here belongs to one
+attempt and is thrown away with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from stormsail.platform.messages import Heartbeat, Phase
+
+# Steps that must have been seen before their length says anything; the first of an attempt are slow.
+LEARNED_AFTER = 20
+# Heartbeats come twice a second. Who is silent for this long is stopped, or holds its interpreter's lock for ever.
+SILENT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +26,13 @@ class Progress:
         phase: What it does.
         step: The step it is at.
         since_s: When it was first seen there.
+        heard_s: When it was last heard of.
     """
 
     phase: Phase
     step: int
     since_s: float
+    heard_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,49 +40,90 @@ class Limits:
     """How long a rank may stay at one place, in seconds.
 
     Attributes:
-        step_s: In a step.
+        step_s: In a step, at most.
         other_s: In any other phase.
+        factor: A step may take this many times the longest one seen.
+        floor_s: A limit that was learned is never shorter.
     """
 
     step_s: float
     other_s: float
+    factor: float = 10.0
+    floor_s: float = 60.0
 
-    def of(self, phase: Phase) -> float:
-        """The limit of a phase."""
-        return self.step_s if phase is Phase.STEP else self.other_s
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of an attempt.
+
+    Attributes:
+        ranks: Where each rank is.
+        longest_step_s: Longest time that any rank was seen at one step and then moved on.
+        steps: How many such times were seen.
+    """
+
+    ranks: Mapping[int, Progress] = field(default_factory=dict)
+    longest_step_s: float = 0.0
+    steps: int = 0
+
+    def limit_s(self, phase: Phase, limits: Limits) -> float:
+        """How long a rank may stay in a phase."""
+        if phase is not Phase.STEP:
+            return limits.other_s
+        if self.steps < LEARNED_AFTER:
+            return limits.step_s
+        return min(limits.step_s, max(limits.floor_s, limits.factor * self.longest_step_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A rank that has not moved for too long."""
+    """A rank that has not moved for too long.
+
+    Attributes:
+        rank: Which.
+        progress: Where it is.
+        age_s: Since when.
+        limit_s: How long it might have been there.
+        silent_s: Since when nothing was heard of it at all.
+    """
 
     rank: int
     progress: Progress
     age_s: float
     limit_s: float
+    silent_s: float
 
     @property
     def reason(self) -> str:
         """What is found, in one line."""
+        silent = f"; nothing was heard of it for {self.silent_s:.0f} s" if self.silent_s > SILENT_S else ""
         return (
             f"rank {self.rank} has been in phase {self.progress.phase} of step {self.progress.step} "
-            f"for {self.age_s:.0f} s, the limit is {self.limit_s:.0f} s"
+            f"for {self.age_s:.0f} s, the limit is {self.limit_s:.0f} s{silent}"
         )
 
 
-def observe(known: Mapping[int, Progress], beat: Heartbeat, now_s: float) -> dict[int, Progress]:
+def observe(known: Watched, beat: Heartbeat, now_s: float) -> Watched:
     """What is known after one more heartbeat."""
-    before = known.get(beat.rank)
-    if before is not None and (before.phase, before.step) == (beat.phase, beat.step):
-        return dict(known)
-    return {**known, beat.rank: Progress(beat.phase, beat.step, now_s)}
+    before = known.ranks.get(beat.rank)
+    if before is None or (before.phase, before.step) != (beat.phase, beat.step):
+        ranks = {**known.ranks, beat.rank: Progress(beat.phase, beat.step, now_s, now_s)}
+    else:
+        return replace(known, ranks={**known.ranks, beat.rank: replace(before, heard_s=now_s)})
+    if before is None or before.phase is not Phase.STEP:
+        return replace(known, ranks=ranks)
+    longest_s = max(known.longest_step_s, now_s - before.since_s)
+    return Watched(ranks, longest_s, known.steps + 1)
 
 
-def find_stuck(known: Mapping[int, Progress], limits: Limits, now_s: float) -> Stuck | None:
-    """The rank that is longest beyond its limit, or None. Ranks that are done are never stuck."""
+def find_stuck(known: Watched, limits: Limits, now_s: float) -> Stuck | None:
+    """The rank to blame if anyone is beyond its limit, or None: one that is silent, or else the one longest beyond.
+
+    When one rank stops, all others wait for it, and are as late as it is. Ranks that are done are never stuck.
+    """
     late = [
-        Stuck(rank, progress, now_s - progress.since_s, limits.of(progress.phase))
-        for rank, progress in known.items()
-        if progress.phase is not Phase.DONE and now_s - progress.since_s > limits.of(progress.phase)
+        Stuck(rank, at, now_s - at.since_s, known.limit_s(at.phase, limits), now_s - at.heard_s)
+        for rank, at in known.ranks.items()
+        if at.phase is not Phase.DONE and now_s - at.since_s > known.limit_s(at.phase, limits)
     ]
-    return max(late, key=lambda item: item.age_s - item.limit_s, default=None)
+    return max(late, key=lambda item: (item.silent_s > SILENT_S, item.age_s - item.limit_s), default=None)

@@ -34,6 +34,7 @@ from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.platform.tracking import REPORT_KEY
 from stormsail.supervisor.attempt_result import AttemptResult
+from stormsail.supervisor.evidence.found import Found
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
@@ -69,6 +70,7 @@ class Crew:
             prepare=lambda _tell: self.prepare(),
             wait_for_room=lambda _config, _tell, _cancelled: self.wait(),
             run_attempt=self.run_attempt,
+            witness=lambda targets, _limit_s: [Found(t.rank, "S (sleeping)", "", "", "none", "") for t in targets],
         )
 
     def run_attempt(self, config: RunConfig, attempt: int) -> AttemptResult:
@@ -181,7 +183,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 @pytest.fixture(autouse=True)
 def _no_threads_left() -> Iterator[None]:
     yield
-    named = ("stormsail-tick", "stormsail-committer")
+    named = ("stormsail-tick", "stormsail-committer", "stormsail-evidence")
     assert within(lambda: not [t for t in threading.enumerate() if t.name in named])
 
 
@@ -277,7 +279,7 @@ class TestFaults:
         place.config = small_config(cluster={"workers": 2, "step_timeout_s": 0.1})
 
         def hang(crew: Crew) -> AttemptResult:
-            stuck = beat(attempt=crew.attempt, step=crew.step)
+            stuck = beat(attempt=crew.attempt, step=crew.step, flight="{}")
             assert within(lambda: bool(crew.supervisor.hearing.heartbeat(stuck).abort))
             return AttemptResult(ok=False, errors={0: "left"})
 
@@ -285,6 +287,10 @@ class TestFaults:
         noted = data_of(place.events, "fault.detected")
         assert noted["kind"] == "hang"
         assert "rank 0 has been in phase step of step 15" in noted["error"]
+        evidence = data_of(place.events, "hang.evidence")
+        assert [key for key in evidence["keys"] if crew.supervisor._store.get(key)]
+        order = place.story
+        assert order.index("hang.suspected") < order.index("hang.evidence") < order.index("fault.detected")
         assert crew.supervisor.ledger.record.outcome == "finished"
 
     def test_workers_that_end_without_a_word_have_not_finished(self, place: Place) -> None:

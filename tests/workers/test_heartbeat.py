@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -78,6 +79,27 @@ def test_a_request_to_stop_is_kept_once_it_was_heard(ear: Ear, line: HeartbeatTh
     ear.reply = HeartbeatReply()
     line.flush()
     assert line.stop_requested == "by hand"
+
+
+def test_the_last_collectives_are_sent_once_for_each_time_that_they_are_asked_for(ear: Ear) -> None:
+    line = HeartbeatThread(ear, attempt=3, rank=1, interval_s=0.01, flight=lambda: '{"entries": []}')
+    ear.reply = HeartbeatReply(evidence=True)
+    limit = time.monotonic() + 10.0
+    while not any(beat.flight for beat in ear.beats) and time.monotonic() < limit:
+        time.sleep(0.01)
+    line.flush()
+    line.close()
+    assert [beat.flight for beat in ear.beats if beat.flight] == ['{"entries": []}']
+
+
+def test_a_flight_recorder_that_fails_says_so(ear: Ear) -> None:
+    def broken() -> str:
+        raise RuntimeError("no recorder")
+
+    line = HeartbeatThread(ear, attempt=3, rank=1, interval_s=60.0, flight=broken)
+    line._record_flight()
+    line.close()
+    assert [beat.flight for beat in ear.beats if beat.flight] == ["the flight recorder gave nothing: no recorder"]
 
 
 def test_an_order_to_leave_ends_the_process(ear: Ear, line: HeartbeatThread, monkeypatch: pytest.MonkeyPatch) -> None:

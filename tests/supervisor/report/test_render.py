@@ -136,3 +136,18 @@ def test_a_replay_without_a_verdict_is_told_by_its_end() -> None:
     tape.note("replay.finished", step=21)
     text = render_report(build_report(tape.events, tape.rows))
     assert "FP32 replay ended at step 21\n" in text + "\n"
+
+
+def test_evidence_of_a_hang_is_named_with_its_place() -> None:
+    tape = Tape()
+    tape.start()
+    tape.steps(0, 9)
+    keys = ["evidence/1/10/rank-0.txt", "evidence/1/10/vitals.json"]
+    tape.note(
+        "hang.evidence", step=10, finding="rank 1 is stopped", keys=keys, folder="/runs/x/evidence/1/10", problem=""
+    )
+    tape.fault(FaultKind.HANG, 10, error="rank 1 is stopped")
+    tape.decided(Tier.RESUME, CheckpointRef(1, 5))
+    text = render_report(build_report(tape.events, tape.rows))
+    assert "evidence: rank 1 is stopped\n" in text
+    assert "2 files in /runs/x/evidence/1/10, and stored below evidence/1/10\n" in text

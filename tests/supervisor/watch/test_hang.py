@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stormsail.platform.messages import Heartbeat, Phase
-from stormsail.supervisor.watch.hang import Limits, Progress, find_stuck, observe
+from stormsail.supervisor.watch.hang import LEARNED_AFTER, Limits, Progress, Watched, find_stuck, observe
 
 LIMITS = Limits(step_s=10.0, other_s=100.0)
 
@@ -17,19 +17,20 @@ def beat(rank: int = 0, phase: Phase = Phase.STEP, step: int = 5) -> Heartbeat:
 
 
 def test_heartbeats_from_the_same_place_do_not_make_a_rank_younger() -> None:
-    known = observe({}, beat(), 0.0)
+    known = observe(Watched(), beat(), 0.0)
     known = observe(known, beat(), 9.0)
-    assert known == {0: Progress(Phase.STEP, 5, 0.0)}
+    assert known.ranks == {0: Progress(Phase.STEP, 5, 0.0, 9.0)}
 
 
 @pytest.mark.parametrize("moved", [beat(step=6), beat(phase=Phase.SAVE)])
 def test_another_step_or_phase_starts_the_clock_again(moved: Heartbeat) -> None:
-    known = observe(observe({}, beat(), 0.0), moved, 9.0)
-    assert known[0].since_s == 9.0
+    known = observe(observe(Watched(), beat(), 0.0), moved, 9.0)
+    assert known.ranks[0].since_s == 9.0
 
 
 def test_nobody_is_stuck_at_the_limit_and_somebody_is_beyond_it() -> None:
-    known = observe({}, beat(), 0.0)
+    known = observe(Watched(), beat(), 0.0)
+    known = observe(known, beat(), 10.0)
     assert find_stuck(known, LIMITS, 10.0) is None
     stuck = find_stuck(known, LIMITS, 10.5)
     assert stuck is not None
@@ -38,17 +39,17 @@ def test_nobody_is_stuck_at_the_limit_and_somebody_is_beyond_it() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.START, Phase.JOIN, Phase.BUILD, Phase.LOAD, Phase.SAVE, Phase.CONSULT])
 def test_building_loading_and_saving_have_a_limit_of_their_own(phase: Phase) -> None:
-    known = observe({}, beat(phase=phase), 0.0)
+    known = observe(Watched(), beat(phase=phase), 0.0)
     assert find_stuck(known, LIMITS, 99.0) is None
     assert find_stuck(known, LIMITS, 101.0) is not None
 
 
 def test_a_rank_that_is_done_is_never_stuck() -> None:
-    assert find_stuck(observe({}, beat(phase=Phase.DONE), 0.0), LIMITS, 1e9) is None
+    assert find_stuck(observe(Watched(), beat(phase=Phase.DONE), 0.0), LIMITS, 1e9) is None
 
 
 def test_the_one_that_is_farthest_beyond_its_limit_is_named() -> None:
-    known = observe({}, beat(0, Phase.BUILD), 0.0)
+    known = observe(Watched(), beat(0, Phase.BUILD), 0.0)
     known = observe(known, beat(1), 80.0)
     known = observe(known, beat(2), 85.0)
     stuck = find_stuck(known, LIMITS, 110.0)
@@ -58,9 +59,47 @@ def test_the_one_that_is_farthest_beyond_its_limit_is_named() -> None:
 
 @given(st.lists(st.floats(0, 9), max_size=20))
 def test_a_rank_that_reaches_a_new_step_within_the_limit_is_never_stuck(pauses_s: list[float]) -> None:
-    known: dict[int, Progress] = {}
+    known = Watched()
     now_s = 0.0
     for step, pause_s in enumerate(pauses_s):
         known = observe(known, beat(step=step), now_s)
         now_s += pause_s
         assert find_stuck(known, LIMITS, now_s) is None
+
+
+def test_the_silent_rank_is_named_before_those_that_wait_for_it() -> None:
+    known = observe(observe(Watched(), beat(1), 0.0), beat(0), 1.0)
+    for now_s in range(2, 21):
+        known = observe(known, beat(0), float(now_s))
+    stuck = find_stuck(known, LIMITS, 20.5)
+    assert stuck is not None
+    assert stuck.rank == 1
+    assert "nothing was heard of it for 20 s" in stuck.reason
+
+
+LEARNING = Limits(step_s=300.0, other_s=600.0, factor=10.0, floor_s=60.0)
+
+
+def walked(steps: int, pace_s: float) -> Watched:
+    known = Watched()
+    for step in range(steps + 1):
+        known = observe(known, beat(step=step), step * pace_s)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("steps", "pace_s", "limit_s"),
+    [
+        (LEARNED_AFTER - 1, 1.0, 300.0),  # too few to know
+        (LEARNED_AFTER, 1.0, 60.0),  # the floor
+        (LEARNED_AFTER, 8.0, 80.0),
+        (LEARNED_AFTER, 40.0, 300.0),  # never beyond what is configured
+    ],
+)
+def test_the_limit_of_a_step_is_learned_from_the_longest_one(steps: int, pace_s: float, limit_s: float) -> None:
+    assert walked(steps, pace_s).limit_s(Phase.STEP, LEARNING) == limit_s
+
+
+def test_a_save_teaches_nothing_about_steps() -> None:
+    known = observe(observe(Watched(), beat(phase=Phase.SAVE), 0.0), beat(step=6), 500.0)
+    assert (known.steps, known.longest_step_s) == (0, 0.0)
