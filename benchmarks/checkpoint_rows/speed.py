@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import zstandard
@@ -16,6 +16,8 @@ from stormsail.platform.checkpoint.chunks import cut
 from stormsail.platform.checkpoint.codec import Base, decode, encode
 from stormsail.platform.checkpoint.delta import takes_delta
 from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.packer import grid_of
+from stormsail.platform.checkpoint.scales import Grid
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
 
 UNIT = "MB/s of raw state per core"
@@ -45,22 +47,26 @@ def rows(*, small: bool) -> list[Row]:
 def measure(found: States, rounds: int) -> list[Row]:
     """The same work in turns, in CPU seconds of one thread; the median of the rounds."""
     pieces = list(_pieces(found))
-    raw = sum(words.nbytes for words, _ in pieces)
+    raw = sum(piece.words.nbytes for piece in pieces)
     compressor, decompressor = zstandard.ZstdCompressor(level=3), zstandard.ZstdDecompressor()
-    plain = [encode(words) for words, _ in pieces]
-    differences = [encode(words, base=base) for words, base in pieces]
-    packed = [compressor.compress(words.data) for words, _ in pieces]
+    plain = [encode(piece.words, grid=piece.grid) for piece in pieces]
+    differences = [encode(piece.words, base=piece.base, grid=piece.grid) for piece in pieces]
+    packed = [compressor.compress(piece.words.data) for piece in pieces]
     works = {
-        "encode a keyframe": Work(lambda: sum(len(encode(words)) for words, _ in pieces), []),
-        "encode a difference": Work(lambda: sum(len(encode(words, base=base)) for words, base in pieces), []),
-        "encode zstd-3": Work(lambda: sum(len(compressor.compress(words.data)) for words, _ in pieces), []),
+        "encode a keyframe": Work(lambda: sum(len(encode(piece.words, grid=piece.grid)) for piece in pieces), []),
+        "encode a difference": Work(
+            lambda: sum(len(encode(piece.words, base=piece.base, grid=piece.grid)) for piece in pieces), []
+        ),
+        "encode zstd-3": Work(lambda: sum(len(compressor.compress(piece.words.data)) for piece in pieces), []),
         "decode a keyframe": Work(lambda: sum(decode(frame).nbytes for frame in plain), []),
         "decode a difference": Work(
-            lambda: sum(decode(frame, base=base).nbytes for frame, (_, base) in zip(differences, pieces, strict=True)),
+            lambda: sum(
+                decode(frame, base=piece.base).nbytes for frame, piece in zip(differences, pieces, strict=True)
+            ),
             [],
         ),
         "decode zstd-3": Work(lambda: sum(len(decompressor.decompress(data)) for data in packed), []),
-        "state digest": Work(lambda: len([Digest.of_words("w", "master", 0, words) for words, _ in pieces]), []),
+        "state digest": Work(lambda: len([Digest.of_words("w", "master", 0, piece.words) for piece in pieces]), []),
         "SHA-256 of the frames": Work(lambda: len([hashlib.sha256(frame).digest() for frame in plain]), []),
     }
     for _ in range(rounds):
@@ -84,12 +90,19 @@ def _speed_row(name: str, works: dict[str, Work], speeds: dict[str, float], raw:
     return make_row(name, UNIT, speeds[name], speeds[other], against=label, bars=bars, lower=False, by_ratio=True)
 
 
-def _pieces(found: States) -> Sequence[tuple[Words, Base | None]]:
-    """Frames as a save would cut them, each with what a difference of it would build on."""
-    pieces: list[tuple[Words, Base | None]] = []
+@dataclass(frozen=True)
+class Piece:
+    """The content of one frame as a save would cut it, and what a difference of it would build on."""
+
+    words: Words
+    base: Base | None
+    grid: Grid | None
+
+
+def _pieces(found: States) -> Iterator[Piece]:
     for (name, component), values in found.later.items():
         spec = ShardSpec(name, component, found.shapes[name], 0, values.size)
         older = cut(Shard(spec, found.keyframe[name, component]))
         for piece, base in zip(cut(Shard(spec, values)), older, strict=True):
-            pieces.append((piece.words, Base(base.words, bytes(16)) if takes_delta(component) else None))
-    return pieces
+            parent = Base(base.words, bytes(16)) if takes_delta(component) else None
+            yield Piece(piece.words, parent, grid_of(piece.spec))

@@ -1,29 +1,36 @@
-"""Frames: 32-bit words as four byte planes, each stored raw, by zstd, or by zstd's Huffman literals alone.
+"""Frames: 32-bit words as four byte planes, each stored as `planes.py` sees fit.
 
-In float state nearly all that can be saved sits in the top byte (sign and exponent); the low bytes are noise that no
-level of any compressor shrinks. So each plane gets the cheapest method that a sample of it deserves. A frame is
+A frame is
 
-    magic "SSFR" | version u8 | codec u8 | flags u8 | planes u8 | words u32 | parent 16 bytes
-    4 x (method u8 | stored length u32)          top plane first
+    magic "SSFR" | version u8 | codec u8 | flags u8 | planes u8 | words u32
+    parent 16 bytes                        if bit 0 of the flags is set
+    columns u32 | first u32                if bit 6 of the flags is set
+    planes x (method u8 | stored length u32)
     the planes, back to back
 
-little-endian throughout. Codec 1 keeps the words as they are. Codec 2 keeps their exact difference (`delta.py`) to the
-same elements of an older state; bit 0 of the flags is set, bits 1 to 5 count the zero bits that the difference leaves
-out, and `parent` is the state digest of those elements. Flags and parent are zero otherwise.
+little-endian throughout.
+
+Codec 1 keeps the words themselves, turned left by one bit, so that the top plane is the exponent, and the sign the
+lowest bit. Bit 6 says that what rows and columns have in common was taken out of that plane (`scales.py`); it is a
+fifth plane then. Codec 2 keeps the words' exact difference (`delta.py`) to the same elements of an older state: bit 0
+is set, bits 1 to 5 count the zero bits that the difference leaves out, and `parent` is the state digest of those
+elements.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
-from stormsail.platform.checkpoint.delta import int_add, int_sub
+from stormsail.platform.checkpoint.delta import common_zeros, int_add, int_sub
+from stormsail.platform.checkpoint.planes import Method, load_plane, store_plane
+from stormsail.platform.checkpoint.scales import Grid, restore, worth
 from stormsail.platform.checkpoint.shards import Words
 from stormsail.platform.errors import CheckpointError, InternalError
 
@@ -38,14 +45,6 @@ class Codec(IntEnum):
 
     PLAIN = 1
     INT_SUB = 2
-
-
-class Method(IntEnum):
-    """How one byte plane is stored."""
-
-    RAW = 0
-    ZSTD = 1
-    LITERALS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,78 +68,123 @@ class FrameHeader:
         codec: How to get from the planes' words to the state.
         parent: Digest (16 bytes) of the words that this is a difference to, or None.
         shift: Trailing zero bits that the difference leaves out.
+        grid: How the words lie in rows, if that was taken out of the top plane.
         words: How many 32-bit words, 1 to 2^20.
-        planes: (method, stored length in bytes) of each plane, top byte first.
+        planes: (method, stored length in bytes) of each plane, top byte first, the grid's sides last.
+        payload: Where the first plane begins.
     """
 
     codec: Codec
     parent: bytes | None
     shift: int
+    grid: Grid | None
     words: int
     planes: tuple[tuple[Method, int], ...]
+    payload: int
+
+    def plane_bytes(self, number: int) -> int:
+        """How many bytes a plane has once it is decoded."""
+        return self.words if number < PLANES or self.grid is None else self.grid.sides(self.words)
 
 
-_HEAD = struct.Struct("<4sBBBBI16s")
+_HEAD = struct.Struct("<4sBBBBI")
+_PARENT = struct.Struct(f"<{PARENT_BYTES}s")
+_GRID = struct.Struct("<II")
 _PLANE = struct.Struct("<BI")
-_PAYLOAD = _HEAD.size + PLANES * _PLANE.size
 _HAS_PARENT = 1
+_HAS_GRID = 1 << 6
 _MAX_SHIFT = 31
-
-# A plane with more order-0 entropy than this is noise; coding it costs time and gains under 3 %.
-_NOISE_BITS = 7.8
-_SAMPLE_PIECES = 8
-_SAMPLE_MIN_BYTES = 4096  # of fewer random bytes the entropy would come out too low
-_SAMPLE_MAX_BYTES = 32768
-_SAMPLE_SHARE = 16
-
-_LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, write_checksum=0)
-# A table of 2^7 entries finds next to no match, which leaves Huffman-coded literals in a standard frame, at memory
-# speed. `target_length` stays 0: any other value of the fast strategy turns literal compression off.
-_LITERALS_ONLY = zstandard.ZstdCompressionParameters.from_level(
-    1, strategy=zstandard.STRATEGY_FAST, hash_log=7, min_match=7, target_length=0, write_checksum=0
-)
-_PARAMETERS = {Method.ZSTD: _LEVEL_1, Method.LITERALS: _LITERALS_ONLY}
+_ONE = np.uint32(1)
+_CODECS = frozenset(map(int, Codec))
+_METHODS = frozenset(map(int, Method))
+_BLOCK_WORDS = 1 << 15
+_BACK = np.uint32(31)
 
 
-def encode(words: Words, *, base: Base | None = None) -> bytes:
+def encode(words: Words, *, base: Base | None = None, grid: Grid | None = None) -> bytes:
     """A frame of 1 to 2^20 words; the same words give the same frame. Any thread; the GIL is free for most of it.
 
     Args:
         words: What to keep.
         base: Keep only the difference to this.
+        grid: How the words lie in the rows of their tensor, if they do; tried where there is no base.
 
     Raises:
-        InternalError: More or fewer words than a frame takes, or a base that does not fit.
+        InternalError: More or fewer words than a frame takes, or a base or grid that does not fit.
     """
-    return b"".join(encode_pieces(words, base=base))
+    return b"".join(encode_pieces(words, base=base, grid=grid))
 
 
-def encode_pieces(words: Words, *, base: Base | None = None) -> list[bytes | memoryview]:
+def encode_pieces(words: Words, *, base: Base | None = None, grid: Grid | None = None) -> list[bytes | memoryview]:
     """The frame in pieces, for callers that put them together themselves: raw planes are not copied once more.
 
     Raises:
-        InternalError: More or fewer words than a frame takes, or a base that does not fit.
+        InternalError: More or fewer words than a frame takes, or a base or grid that does not fit.
     """
     if not 1 <= words.size <= CHUNK_ELEMENTS:
         raise InternalError(f"a frame takes 1 to {CHUNK_ELEMENTS} words, not {words.size}")
+    if grid is not None and not _is_grid(grid, words.size):
+        raise InternalError(f"{words.size} words do not lie in such rows: {grid}")
     if base is None:
-        return _pieces(words, Codec.PLAIN, 0, bytes(PARENT_BYTES))
+        return _plain_pieces(words, grid)
     if len(base.digest) != PARENT_BYTES:
         raise InternalError(f"a parent is a digest of {PARENT_BYTES} bytes, not {len(base.digest)}")
-    difference, shift = int_sub(words, base.words)
-    return _pieces(difference, Codec.INT_SUB, _HAS_PARENT | shift << 1, base.digest)
+    if base.words.size != words.size:
+        raise InternalError(f"{words.size} words cannot build on {base.words.size}")
+    shift = common_zeros(words, base.words)
+    planes = np.empty((PLANES, words.size), dtype=np.uint8)
+    for part in _blocks(words.size):
+        _split(int_sub(words[part], base.words[part], shift), planes[:, part])
+    return _pieces(Codec.INT_SUB, _HAS_PARENT | shift << 1, words.size, _PARENT.pack(base.digest), list(planes))
 
 
-def _pieces(words: Words, codec: Codec, flags: int, parent: bytes) -> list[bytes | memoryview]:
-    planes = np.ascontiguousarray(words.view(np.uint8).reshape(-1, PLANES).T)[::-1]
-    stored = [_store_plane(plane) for plane in planes]
-    head = _HEAD.pack(MAGIC, VERSION, codec, flags, PLANES, words.size, parent)
+def _plain_pieces(words: Words, grid: Grid | None) -> list[bytes | memoryview]:
+    planes = np.empty((PLANES, words.size), dtype=np.uint8)
+    for part in _blocks(words.size):
+        block = words[part]
+        turned = block >> _BACK
+        turned |= block << _ONE
+        _split(turned, planes[:, part])
+    found = worth(planes[0], grid) if grid is not None else None
+    if grid is None or found is None:
+        return _pieces(Codec.PLAIN, 0, words.size, b"", list(planes))
+    exponents, sides = found
+    stored = [exponents, *planes[1:], sides]
+    return _pieces(Codec.PLAIN, _HAS_GRID, words.size, _GRID.pack(grid.columns, grid.first), stored)
+
+
+def _blocks(words: int) -> Iterator[slice]:
+    """Pieces that stay in a core's own cache; beyond it, each pass over the words waits for memory."""
+    for start in range(0, words, _BLOCK_WORDS):
+        yield slice(start, min(words, start + _BLOCK_WORDS))
+
+
+def _split(words: Words, planes: NDArray[np.uint8]) -> None:
+    for number, plane in enumerate(reversed(planes)):
+        plane[:] = words >> np.uint32(8 * number)
+
+
+def _join(planes: list[NDArray[np.uint8]], part: slice) -> Words:
+    words = planes[0][part].astype(np.uint32)
+    for plane in planes[1:]:
+        words <<= np.uint32(8)
+        words |= plane[part]
+    return words
+
+
+def _pieces(
+    codec: Codec, flags: int, words: int, extra: bytes, planes: list[NDArray[np.uint8]]
+) -> list[bytes | memoryview]:
+    stored = [store_plane(plane) for plane in planes]
+    head = _HEAD.pack(MAGIC, VERSION, codec, flags, len(planes), words)
     table = b"".join(_PLANE.pack(method, len(body)) for method, body in stored)
-    return [head, table, *(body for _, body in stored)]
+    return [head, extra, table, *(body for _, body in stored)]
 
 
 def decode(frame: bytes | memoryview, *, base: Base | None = None) -> Words:
     """The words of a frame.
+
+    Nothing is trusted: sizes are checked before memory is taken, some 12 MiB of it at most.
 
     Args:
         frame: The whole frame.
@@ -150,37 +194,42 @@ def decode(frame: bytes | memoryview, *, base: Base | None = None) -> Words:
         CheckpointError: The frame is not whole and consistent, is a difference and no base is given, or builds on
             another state than the one given.
     """
-    header, words = unpack(frame)
+    data = memoryview(frame)
+    header = read_header(data)
+    _check_base(header, base)
+    planes = _load_planes(header, data)
+    words = np.empty(header.words, dtype=np.uint32)
+    for part in _blocks(header.words):
+        block = _join(planes, part)
+        if base is not None:
+            words[part] = int_add(block, base.words[part], header.shift)
+        else:
+            words[part] = block << _BACK
+            words[part] |= block >> _ONE
+    return words
+
+
+def _check_base(header: FrameHeader, base: Base | None) -> None:
     if header.parent is None:
         if base is not None:
             raise CheckpointError("the frame is whole in itself, and not the difference that it should be")
-        return words
-    if base is None:
+    elif base is None:
         raise CheckpointError("the frame is a difference and cannot be read without its parent")
-    if header.parent != base.digest:
+    elif header.parent != base.digest:
         raise CheckpointError(f"the frame builds on the state {header.parent.hex()}, not on {base.digest.hex()}")
-    if base.words.size != words.size:
-        raise CheckpointError(f"the frame's {words.size} words build on {base.words.size}")
-    return int_add(words, base.words, header.shift)
+    elif base.words.size != header.words:
+        raise CheckpointError(f"the frame's {header.words} words build on {base.words.size}")
 
 
-def unpack(frame: bytes | memoryview) -> tuple[FrameHeader, Words]:
-    """The header and the words as they were encoded, which for a difference is before the base is added.
-
-    Nothing is trusted: sizes are checked before memory is taken, at most 4 MiB of it.
-
-    Raises:
-        CheckpointError: The frame is not whole and consistent.
-    """
-    data = memoryview(frame)
-    header = read_header(data)
-    interleaved = np.empty((header.words, PLANES), dtype=np.uint8)
-    offset = _PAYLOAD
+def _load_planes(header: FrameHeader, data: memoryview) -> list[NDArray[np.uint8]]:
+    planes = []
+    offset = header.payload
     for number, (method, length) in enumerate(header.planes):
-        body = data[offset : offset + length]
-        interleaved[:, PLANES - 1 - number] = _load_plane(body, method, header.words)
+        planes.append(load_plane(data[offset : offset + length], method, header.plane_bytes(number)))
         offset += length
-    return header, interleaved.reshape(-1).view(np.uint32)
+    if header.grid is not None:
+        planes[0] = restore(planes[0], header.grid, planes.pop())
+    return planes
 
 
 def read_header(frame: bytes | memoryview) -> FrameHeader:
@@ -189,87 +238,60 @@ def read_header(frame: bytes | memoryview) -> FrameHeader:
     Raises:
         CheckpointError: The header is not one of ours, or does not fit the frame.
     """
-    if len(frame) < _PAYLOAD:
+    if len(frame) < _HEAD.size:
         raise CheckpointError(f"a frame of {len(frame)} bytes is cut off in its header")
-    magic, version, codec, flags, planes, words, parent = _HEAD.unpack_from(frame)
+    magic, version, codec, flags, planes, words = _HEAD.unpack_from(frame)
     if magic != MAGIC:
         raise CheckpointError("this is not a frame: wrong magic number")
-    if version != VERSION or planes != PLANES or codec not in iter(Codec):
+    if version != VERSION or codec not in _CODECS:
         raise CheckpointError(
-            f"frame version {version}, codec {codec}, {planes} planes is not known here",
+            f"frame version {version}, codec {codec} is not known here",
             todo="use the Stormsail version that wrote it, or a newer one",
         )
-    if not 1 <= words <= CHUNK_ELEMENTS or not _fits(codec, flags, parent):
+    expected = PLANES + bool(flags & _HAS_GRID)
+    if not 1 <= words <= CHUNK_ELEMENTS or planes != expected or not _fits(codec, flags):
         raise CheckpointError("the frame's header contradicts itself")
-    table = tuple(_read_plane_entry(frame, number, words) for number in range(PLANES))
-    if _PAYLOAD + sum(length for _, length in table) != len(frame):
-        raise CheckpointError(f"the frame's planes do not add up to its {len(frame)} bytes")
-    return FrameHeader(Codec(codec), parent if flags else None, flags >> 1, words, table)
+    extra = (_PARENT.size if flags & _HAS_PARENT else 0) + (_GRID.size if flags & _HAS_GRID else 0)
+    payload = _HEAD.size + extra + planes * _PLANE.size
+    if len(frame) < payload:
+        raise CheckpointError(f"a frame of {len(frame)} bytes is cut off in its header")
+    parent = _PARENT.unpack_from(frame, _HEAD.size)[0] if flags & _HAS_PARENT else None
+    grid = _read_grid(frame, words) if flags & _HAS_GRID else None
+    table = tuple(_PLANE.unpack_from(frame, payload - (planes - number) * _PLANE.size) for number in range(planes))
+    shift = flags >> 1 & _MAX_SHIFT
+    header = FrameHeader(Codec(codec), parent, shift, grid, words, _checked(table), payload)
+    _check_planes(header, len(frame))
+    return header
 
 
-def _fits(codec: int, flags: int, parent: bytes) -> bool:
+def _fits(codec: int, flags: int) -> bool:
     if codec == Codec.PLAIN:
-        return flags == 0 and not any(parent)
+        return flags in (0, _HAS_GRID)
     return bool(flags & _HAS_PARENT) and flags >> 1 <= _MAX_SHIFT
 
 
-def _read_plane_entry(frame: bytes | memoryview, number: int, words: int) -> tuple[Method, int]:
-    method, length = _PLANE.unpack_from(frame, _HEAD.size + number * _PLANE.size)
-    if method not in iter(Method):
-        raise CheckpointError(f"plane {number} has the unknown method {method}")
-    if (method == Method.RAW and length != words) or not 0 < length <= words:
-        raise CheckpointError(f"plane {number} has {length} bytes for {words} words")
-    return Method(method), length
+def _read_grid(frame: bytes | memoryview, words: int) -> Grid:
+    grid = Grid(*_GRID.unpack_from(frame, _HEAD.size))
+    if not _is_grid(grid, words):
+        raise CheckpointError(f"{words} words do not lie in rows of {grid.columns}")
+    return grid
 
 
-def _store_plane(plane: NDArray[np.uint8]) -> tuple[Method, bytes | memoryview]:
-    raw = plane.data
-    method = _choose(_sample(plane))
-    if method is not Method.RAW:
-        packed = _compress(raw, method)
-        if len(packed) < len(raw):
-            return method, packed
-    return Method.RAW, raw
+def _is_grid(grid: Grid, words: int) -> bool:
+    return 0 <= grid.first < grid.columns <= CHUNK_ELEMENTS and words > 0
 
 
-def _sample(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Evenly spaced pieces: a chunk can begin in one layer and end in another kind of weight."""
-    size = min(max(plane.size // _SAMPLE_SHARE, _SAMPLE_MIN_BYTES), _SAMPLE_MAX_BYTES)
-    if plane.size <= size:
-        return plane
-    piece = size // _SAMPLE_PIECES
-    starts = np.linspace(0, plane.size - piece, _SAMPLE_PIECES).astype(np.int64)
-    return np.concatenate([plane[start : start + piece] for start in starts])
+def _checked(table: tuple[tuple[int, int], ...]) -> tuple[tuple[Method, int], ...]:
+    for number, (method, _) in enumerate(table):
+        if method not in _METHODS:
+            raise CheckpointError(f"plane {number} has the unknown method {method}")
+    return tuple((Method(method), length) for method, length in table)
 
 
-def _choose(sample: NDArray[np.uint8]) -> Method:
-    if _entropy_bits(sample) > _NOISE_BITS:
-        return Method.RAW
-    literals = len(_compress(sample.data, Method.LITERALS))
-    matches = len(_compress(sample.data, Method.ZSTD))
-    return Method.LITERALS if literals <= matches else Method.ZSTD
-
-
-def _entropy_bits(sample: NDArray[np.uint8]) -> float:
-    counts = np.bincount(sample, minlength=256)
-    shares = counts[counts > 0] / sample.size
-    return float(-(shares * np.log2(shares)).sum())
-
-
-def _compress(raw: memoryview, method: Method) -> bytes:
-    return zstandard.ZstdCompressor(compression_params=_PARAMETERS[method]).compress(raw)
-
-
-def _load_plane(body: memoryview, method: Method, words: int) -> NDArray[np.uint8]:
-    if method is Method.RAW:
-        return np.frombuffer(body, dtype=np.uint8)
-    try:
-        # The frame's own idea of its size is what the library allocates, so it is asked first.
-        if zstandard.get_frame_parameters(body).content_size != words:
-            raise CheckpointError("a plane's zstd frame has another size than the frame's header says")
-        plain = zstandard.ZstdDecompressor().decompress(body, max_output_size=words, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise CheckpointError(f"a plane cannot be decompressed: {error}") from error
-    if len(plain) != words:
-        raise CheckpointError(f"a plane gave {len(plain)} bytes for {words} words")
-    return np.frombuffer(plain, dtype=np.uint8)
+def _check_planes(header: FrameHeader, size: int) -> None:
+    for number, (method, length) in enumerate(header.planes):
+        plain = header.plane_bytes(number)
+        if (method is Method.RAW and length != plain) or not 0 < length <= plain:
+            raise CheckpointError(f"plane {number} has {length} bytes for {plain}")
+    if header.payload + sum(length for _, length in header.planes) != size:
+        raise CheckpointError(f"the frame's planes do not add up to its {size} bytes")

@@ -9,18 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-import zstandard
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.digest import Digest
-from stormsail.platform.checkpoint.records import RECORD_CONFIG, Record, canonical, parse
+from stormsail.platform.checkpoint.records import RECORD_CONFIG, Record, pack, unpack
 from stormsail.platform.checkpoint.shards import COMPONENT_PATTERN, NAME_PATTERN
-from stormsail.platform.errors import CheckpointError
 from stormsail.platform.messages import CheckpointRef
 
 FORMAT: Final = 1
-MAX_MANIFEST_BYTES = 1 << 30
 
 Natural: TypeAlias = Annotated[int, Field(ge=0)]
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
@@ -265,8 +262,8 @@ class Commit(Record):
 
 
 def pack_manifest(manifest: Manifest) -> bytes:
-    """The manifest's bytes for the store: canonical JSON in one zstd frame."""
-    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(canonical(manifest))
+    """The manifest's bytes for the store. Their SHA-256 stands in the commit."""
+    return pack(manifest)
 
 
 def unpack_manifest(data: bytes, key: str) -> Manifest:
@@ -275,11 +272,4 @@ def unpack_manifest(data: bytes, key: str) -> Manifest:
     Raises:
         CheckpointError: Not a whole manifest.
     """
-    try:
-        size = zstandard.get_frame_parameters(data).content_size
-        if not 0 < size <= MAX_MANIFEST_BYTES:
-            raise CheckpointError(f"a manifest of {size} bytes is not believable", where=key, objects=(key,))
-        body = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise CheckpointError(f"the manifest cannot be decompressed: {error}", where=key, objects=(key,)) from error
-    return parse(body, Manifest, key)
+    return unpack(data, Manifest, key)

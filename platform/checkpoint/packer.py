@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from stormsail.platform.checkpoint.chunks import cut
+from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS, cut
 from stormsail.platform.checkpoint.codec import encode_pieces
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import pack_key
 from stormsail.platform.checkpoint.manifest import FrameEntry, PackEntry, TensorEntry
+from stormsail.platform.checkpoint.scales import Grid
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.errors import CheckpointError, FencedError, InternalError, PreconditionFailedError
 from stormsail.platform.messages import CheckpointRef
@@ -92,7 +93,7 @@ class Packer:
         offset = len(self._buffer)
         hashed = hashlib.sha256()
         base = self._base.find(piece.spec) if self._base is not None else None
-        for stored in encode_pieces(piece.words, base=base):
+        for stored in encode_pieces(piece.words, base=base, grid=grid_of(piece.spec)):
             hashed.update(stored)
             self._buffer += stored
         digest = Digest.of(piece)
@@ -125,6 +126,14 @@ class Packer:
                 "the save was given up before it was whole",
                 where=f"generation {self._ref.generation}, step {self._ref.step}, rank {self._rank}",
             )
+
+
+def grid_of(spec: ShardSpec) -> Grid | None:
+    """How the elements lie in the rows of their tensor, along its first dimension; None for what is no matrix."""
+    if len(spec.shape) < 2 or not spec.count:  # noqa: PLR2004 - rows and columns
+        return None
+    columns = spec.size // spec.shape[0]
+    return Grid(columns, spec.start % columns) if columns <= CHUNK_ELEMENTS else None
 
 
 def put_once(store: ObjectStore, key: str, data: bytes | bytearray) -> ObjectInfo:

@@ -1,8 +1,10 @@
-"""Small records on the store: canonical JSON with its own SHA-256 in front, so that any changed byte shows.
+"""Records on the store: canonical JSON with its own SHA-256 in front, so that any changed byte shows.
 
     {"sha256":"<64 hex digits>","body":<canonical JSON>}
 
 The hash is that of the body's bytes exactly as they stand. Canonical means: keys sorted, no spaces, UTF-8, no NaN.
+Long records are kept packed: one zstd frame around canonical JSON, with the 32 bytes of its SHA-256 in front where no
+other record holds them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import zstandard
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from stormsail.platform.errors import CheckpointError, InternalError
@@ -20,6 +23,8 @@ Model = TypeVar("Model")
 Value = TypeVar("Value")
 
 RECORD_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+MAX_PACKED_BYTES = 1 << 30
 
 _HEAD = b'{"sha256":"'
 _MIDDLE = b'","body":'
@@ -106,6 +111,48 @@ def read_twice(read: Callable[[], Value]) -> Value:
         return read()
     except CheckpointError:
         return read()
+
+
+def pack(value: object) -> bytes:
+    """A record's canonical JSON in one zstd frame."""
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(canonical(value))
+
+
+def unpack(data: bytes, model: type[Model], key: str) -> Model:
+    """Read `pack`'s bytes back; at most 1 GiB of JSON is believed.
+
+    Raises:
+        CheckpointError: They are not whole, or the record is no valid `model`.
+    """
+    try:
+        size = zstandard.get_frame_parameters(data).content_size
+        if not 0 < size <= MAX_PACKED_BYTES:
+            raise CheckpointError(f"a record of {size} bytes is not believable", where=key, objects=(key,))
+        body = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CheckpointError(f"the record cannot be decompressed: {error}", where=key, objects=(key,)) from error
+    return parse(body, model, key)
+
+
+def seal_packed(value: object) -> bytes:
+    """The bytes of a long record as they go to the store."""
+    body = pack(value)
+    return hashlib.sha256(body).digest() + body
+
+
+def unseal_packed(data: bytes, model: type[Model], key: str) -> Model:
+    """Read `seal_packed`'s bytes back.
+
+    Raises:
+        CheckpointError: Any byte is not what was written, or the record is no valid `model`.
+    """
+    expected, body = data[:32], data[32:]
+    found = hashlib.sha256(body).digest()
+    if found != expected:
+        raise CheckpointError(
+            f"the record is damaged: SHA-256 is {found.hex()}, expected {expected.hex()}", where=key, objects=(key,)
+        )
+    return unpack(body, model, key)
 
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}

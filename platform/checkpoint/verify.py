@@ -20,7 +20,7 @@ from stormsail.platform.checkpoint.lines import load_generation
 from stormsail.platform.checkpoint.links import Links
 from stormsail.platform.checkpoint.manifest import Commit, FrameEntry, Manifest, RankPart
 from stormsail.platform.checkpoint.opening import load_links, open_request
-from stormsail.platform.checkpoint.records import read_twice, unseal
+from stormsail.platform.checkpoint.records import read_twice, unseal_packed
 from stormsail.platform.checkpoint.runformat import check_format
 from stormsail.platform.errors import CheckpointError, ObjectMissingError
 from stormsail.platform.messages import CheckpointRef
@@ -143,7 +143,7 @@ def _part_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _read_part(store: ObjectStore, key: str) -> RankPart:
-    return unseal(store.get(key), RankPart, key)
+    return unseal_packed(store.get(key), RankPart, key)
 
 
 def _digest_by_rank(manifest: Manifest) -> dict[int, Digest]:

@@ -24,7 +24,7 @@ from stormsail.platform.checkpoint.manifest import (
 from stormsail.platform.checkpoint.merge import merge
 from stormsail.platform.checkpoint.opening import load_links
 from stormsail.platform.checkpoint.packer import Packer, SaveAbandonedError, put_once
-from stormsail.platform.checkpoint.records import seal, unseal
+from stormsail.platform.checkpoint.records import seal, seal_packed, unseal
 from stormsail.platform.checkpoint.runformat import check_format, ensure_format
 from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.errors import CheckpointError, FencedError, ObjectMissingError, PreconditionFailedError
@@ -83,7 +83,7 @@ def write_part(
         digest=packer.digest.hex,
         base=base.ref if base is not None and packer.differences else None,
     )
-    put_once(store, part_key(part.ref, rank), seal(part))
+    put_once(store, part_key(part.ref, rank), seal_packed(part))
     return part
 
 

@@ -142,7 +142,7 @@ class Kit:
         *,
         shapes: Mapping[str, tuple[int, ...]] = SHAPES,
         cuts: Sequence[float] = (),
-        pack_bytes: int = 700,
+        pack_bytes: int = 400,
         bases: Sequence[Keyframe | None] = (),
     ) -> list[RankPart]:
         return [

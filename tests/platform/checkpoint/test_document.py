@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from stormsail.platform.checkpoint.codec import Codec, Method
+from stormsail.platform.checkpoint.codec import Codec
+from stormsail.platform.checkpoint.planes import Method
 from stormsail.platform.checkpoint.rounding import mantissa_bits, round_words
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.local import LocalStore

@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, JsonValue
 
-from stormsail.platform.checkpoint.records import Record, canonical, parse, read_twice, seal, unseal
+from stormsail.platform.checkpoint.records import (
+    Record,
+    canonical,
+    pack,
+    parse,
+    read_twice,
+    seal,
+    seal_packed,
+    unpack,
+    unseal,
+    unseal_packed,
+)
 from stormsail.platform.errors import CheckpointError, InternalError
 
 
@@ -98,3 +109,26 @@ def test_what_is_no_such_record_is_refused_with_its_key(body: bytes) -> None:
         parse(body, Note, "some/key")
     assert caught.value.where == "some/key"
     assert caught.value.objects == ("some/key",)
+
+
+def test_a_packed_record_comes_back_and_any_changed_byte_shows() -> None:
+    note = Note(number=3, extra={"a": [1, 2.5, "ä"] * 50})
+    data = seal_packed(note)
+    assert len(data) < len(seal(note))
+    assert unseal_packed(data, Note, "note") == note
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        with pytest.raises(CheckpointError, match="damaged"):
+            unseal_packed(bytes(damaged), Note, "note")
+        with pytest.raises(CheckpointError):
+            unseal_packed(data[:position], Note, "note")
+
+
+def test_what_unpacks_to_gigabytes_or_to_nothing_is_refused() -> None:
+    bomb = bytearray(pack(Note(number=1)))
+    bomb[4:6] = b"\xe0\xff"  # the frame's descriptor: a content of 8 bytes' length
+    with pytest.raises(CheckpointError):
+        unpack(bytes(bomb), Note, "note")
+    with pytest.raises(CheckpointError):
+        unpack(b"", Note, "note")
