@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from stormsail.platform.checkpoint.rounding import round_shard
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import micro_steps
@@ -272,6 +273,13 @@ class ZeroEngine:
         self._write_scalars(scalars)
         deepspeed_private.refresh_compute_copies(self._engine)
         self.drop()
+
+    def round_state(self) -> None:
+        """Round masters and moments in place, as rounding mode does at a checkpoint step (collective).
+
+        By the way that a restore takes, so that going on from here and going on from the checkpoint are the same.
+        """
+        self.write_state([round_shard(shard) for shard in self.copy_state()], self.optimizer_scalars())
 
     def optimizer_scalars(self) -> dict[str, list[float]]:
         """The optimizer's state that is not shaped like a parameter (Adam's step), one value for each flat group."""

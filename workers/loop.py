@@ -271,6 +271,10 @@ class StepLoop:
 
     def _snapshot_if_due(self) -> None:
         if self.session.position.step % self.config.checkpoint.every_steps == 0:
+            self.beat.at(Phase.SAVE, self.session.position.step)
+            if self.config.checkpoint.rounding:
+                # A function of the step alone, on all ranks: whether this save is then taken, or fails, is no matter.
+                self.session.engine.round_state()
             self._save()
 
     def _save_last(self) -> None:

@@ -46,6 +46,7 @@ _RULES: dict[str, ChangeClass] = {
     # The stored configuration was found there, so this is the same run, wherever its store has moved.
     "storage": ChangeClass.ALLOWED,
     "checkpoint": ChangeClass.ALLOWED,
+    "checkpoint.rounding": ChangeClass.REFUSED,
     "detect": ChangeClass.ALLOWED,
     "nonfinite": ChangeClass.ALLOWED,
     "hang": ChangeClass.ALLOWED,
@@ -108,7 +109,7 @@ def compare_configs(stored: RunConfig, new: RunConfig) -> ConfigChange:
     for key in sorted(old_values.keys() | new_values.keys()):
         change = KeyChange(key, old_values.get(key), new_values.get(key))
         if key not in old_values or key not in new_values or _differs(change):
-            found[classify(key)].append(change)
+            found[_class_of(change, stored)].append(change)
     return ConfigChange(
         allowed=tuple(found[ChangeClass.ALLOWED]),
         inexact=tuple(found[ChangeClass.INEXACT]),
@@ -124,6 +125,12 @@ def classify(key: str) -> ChangeClass:
         if rule is not None:
             return rule
     return ChangeClass.REFUSED
+
+
+def _class_of(change: KeyChange, stored: RunConfig) -> ChangeClass:
+    if change.key == "checkpoint.every_steps" and stored.checkpoint.rounding:
+        return ChangeClass.REFUSED  # says at which steps the state is rounded
+    return classify(change.key)
 
 
 def _leaves(config: RunConfig) -> dict[str, object]:

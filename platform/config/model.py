@@ -123,6 +123,11 @@ class CheckpointSection(Section):
     )
     max_missed: Positive = Field(3, description="saves missed in a row before an alert")
     deltas: bool = Field(default=False, description="write differences to the last keyframe; fewer bytes, same state")
+    rounding: bool = Field(
+        default=False,
+        description="at each checkpoint step round the live state (masters to 15 mantissa bits, moments to 7), which "
+        "makes checkpoints half as large; part of the run's arithmetic",
+    )
     max_deltas: Positive = Field(10, description="differences on one keyframe before the next one is written")
     max_delta_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         0.97, description="size of a difference over its keyframe's from which on a rank writes in full"

@@ -15,7 +15,10 @@ from tests.support.user_factories import Numbers
 
 from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
+from stormsail.platform.checkpoint.reader import read_shards
+from stormsail.platform.checkpoint.rounding import round_shard
 from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import DataOrder
@@ -34,6 +37,7 @@ from stormsail.platform.messages import (
 )
 from stormsail.platform.step_values import RANK_VALUES, value_of
 from stormsail.workers.batches import BatchReader
+from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import DrillError, Injector
 from stormsail.workers.loop import StepLoop
@@ -321,6 +325,68 @@ def test_the_last_state_is_saved_however_slow_the_store_was(store: FragileStore)
     assert rank.run(START) == "done"
     assert rank.missed
     assert rank.commits[-1] == STEPS
+
+
+class TestRounding:
+    @pytest.fixture(scope="class")
+    def config(self) -> RunConfig:
+        return tiny_config(checkpoint={"every_steps": 5, "deadline_s": LIMIT_S, "rounding": True})
+
+    @pytest.fixture(scope="class")
+    def rounded(self, one_rank: object, config: RunConfig) -> Rank:
+        """A run in rounding mode that nothing disturbed."""
+        made = FragileStore()
+        ensure_format(made)
+        rank = Rank(made, config)
+        assert rank.run(START) == "done"
+        return rank
+
+    def test_what_is_stored_at_checkpoint_steps_has_fewer_bits(self, rounded: Rank, straight: Rank) -> None:
+        assert rounded.losses[:5] == straight.losses[:5]
+        assert rounded.losses[5:] != straight.losses[5:]
+        for step, kept in ((5, True), (10, True), (12, False)):
+            manifest = load_manifest(rounded.store, CheckpointRef(1, step))
+            specs = [
+                ShardSpec(tensor.name, component, tensor.shape, 0, int(np.prod(tensor.shape)))
+                for tensor in manifest.tensors
+                for component in tensor.components
+            ]
+            shards = read_shards(rounded.store, manifest, specs)
+            assert all(np.array_equal(shard.words, round_shard(shard).words) for shard in shards) is kept
+
+    def test_a_resumed_run_repeats_the_same_bits(self, rounded: Rank, config: RunConfig) -> None:
+        rank = Rank(rounded.store, config)
+        assert rank.run(Directive(2, Tier.RESUME, CheckpointRef(1, 5))) == "done"
+        assert rank.losses == rounded.losses[5:]
+        assert _root(rank, 2) == _root(rounded, 1)
+
+    def test_a_run_whose_saves_are_left_out_or_fail_holds_the_same_bits(
+        self, rounded: Rank, config: RunConfig, store: FragileStore
+    ) -> None:
+        rank = Rank(store, config)
+        take = rank.snapshots.take
+
+        def refused(engine: ZeroEngine, *, generation: int, step: int, meta: CheckpointMeta | None) -> bool:
+            return step == STEPS and take(engine, generation=generation, step=step, meta=meta)
+
+        rank.snapshots.take = refused  # type: ignore[method-assign]  # a store that is too slow, without its wait
+        assert rank.run(START) == "done"
+        assert rank.commits == [STEPS]
+        assert _root(rank, 1) == _root(rounded, 1)
+
+    def test_a_stop_between_checkpoint_steps_changes_no_bit(
+        self, rounded: Rank, config: RunConfig, store: FragileStore
+    ) -> None:
+        assert Rank(store, config).run(Directive(1, stop_step=7)) == "done"
+        rank = Rank(store, config)
+        assert rank.run(Directive(2, Tier.RESUME, CheckpointRef(1, 7))) == "done"
+        assert rank.losses == rounded.losses[7:]
+        assert _root(rank, 2) == _root(rounded, 1)
+
+
+def _root(rank: Rank, generation: int) -> str:
+    """The digest of the state that a run ended with."""
+    return load_manifest(rank.store, CheckpointRef(generation, STEPS)).root
 
 
 def test_a_gradient_that_is_not_finite_is_dropped_and_the_batch_counts(straight: Rank, store: FragileStore) -> None:

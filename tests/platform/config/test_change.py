@@ -47,6 +47,7 @@ REFUSED = [
     "train.global_batch",
     "train.precision",
     "train.clip_norm",
+    "checkpoint.rounding",
     "train",
     "a_key_of_tomorrow",
 ]
@@ -123,3 +124,12 @@ def test_comparing_the_other_way_round_swaps_old_and_new(old: dict[str, object],
     there = compare_configs(first, second).refused
     back = compare_configs(second, first).refused
     assert [KeyChange(change.key, change.new, change.old) for change in back] == list(there)
+
+
+def test_with_rounding_the_checkpoint_steps_are_part_of_the_arithmetic() -> None:
+    def with_(every_steps: int, *, rounding: bool) -> RunConfig:
+        return run(checkpoint={"every_steps": every_steps, "rounding": rounding})
+
+    assert compare_configs(with_(10, rounding=False), with_(20, rounding=False)).refused == ()
+    (refused,) = compare_configs(with_(10, rounding=True), with_(20, rounding=True)).refused
+    assert refused.key == "checkpoint.every_steps"
