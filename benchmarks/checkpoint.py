@@ -15,10 +15,10 @@ import platform
 import sys
 
 import torch
-from checkpoint_rows import places, sizes, speed
+from checkpoint_rows import gradient_log, places, sizes, speed
 from checkpoint_rows.row import Row, table
 
-PARTS = {"bytes": sizes.rows, "speed": speed.rows, "places": places.rows}
+PARTS = {"bytes": sizes.rows, "log": gradient_log.rows, "speed": speed.rows, "places": places.rows}
 
 
 def main() -> int:

@@ -143,7 +143,23 @@ class Trainer:
         if rounded:
             self.round()
 
-    def _step(self, step: int) -> float:
+    def load(self, state: State) -> None:
+        """Take over the masters of a state; the moments stay as they are."""
+        with torch.no_grad():
+            for name, master in self._named:
+                master.copy_(torch.from_numpy(state[name, "master"]).view(master.shape))
+        self._publish()
+
+    def gradient(self, step: int) -> dict[str, NDArray[np.float32]]:
+        """The gradient of a step as it is before clipping, flat, by parameter; it is dropped afterwards."""
+        self._backward(step)
+        found = {
+            name: master.grad.reshape(-1).numpy().copy() for name, master in self._named if master.grad is not None
+        }
+        self._optimizer.zero_grad(set_to_none=True)
+        return found
+
+    def _backward(self, step: int) -> float:
         train = self._config.train
         total = 0.0
         for tokens, targets, mask in self._reader.micro_batches(step, self._order):
@@ -156,6 +172,11 @@ class Trainer:
                     gradient = live.grad.float()
                     master.grad = gradient if master.grad is None else master.grad + gradient
                     live.grad = None
+        return total
+
+    def _step(self, step: int) -> float:
+        train = self._config.train
+        total = self._backward(step)
         torch.nn.utils.clip_grad_norm_([master for _, master in self._named], self._config.train.clip_norm or math.inf)
         schedule = self._config.schedule
         rate = scheduled_lr(
@@ -194,6 +215,18 @@ class Trainer:
             words = live.numpy().reshape(-1).view(np.uint32)
             words[:] = round_words(words, mantissa_bits(component))
         self._publish()
+
+
+def gradient(found: States, recipe: Recipe) -> dict[str, NDArray[np.float32]]:
+    """The gradient of the step that follows the keyframe."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        trainer = Trainer(_config(recipe))
+        trainer.load(found.keyframe)
+        return trainer.gradient(recipe.at)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _train(recipe: Recipe) -> dict[str, Any]:

@@ -65,6 +65,21 @@ class CheckpointRef:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSpan:
+    """Steps of the gradient log that one generation wrote.
+
+    Attributes:
+        generation: Whose log.
+        first: First step.
+        stop: One past the last step.
+    """
+
+    generation: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class LrEvent:
     """One decided change of the learning rate.
 
@@ -130,6 +145,7 @@ class Directive:
         reason: Why this was decided, in one line.
         expected_losses: (step, loss) recorded earlier for the first steps after the restore; they must come again.
         exact: Whether they must come again bit for bit (same precision, world size and LR).
+        replay: Steps to take from the gradient log after the restore, oldest first, without a gap; none to take none.
     """
 
     generation: int
@@ -144,6 +160,12 @@ class Directive:
     reason: str = ""
     expected_losses: tuple[tuple[int, float], ...] = ()
     exact: bool = False
+    replay: tuple[LogSpan, ...] = ()
+
+    @property
+    def first_step(self) -> int:
+        """The step that training goes on with."""
+        return self.replay[-1].stop if self.replay else (self.restore.step if self.restore else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ COMMITS = "commits/"
 MANIFESTS = "manifests/"
 PARTS = "parts/"
 PACKS = "packs/"
+LOG = "log/"
 
 _PACK_NAME = re.compile(r"^(\d{8,})-(\d{12,})-(\d{5,})-(\d{5,})$")
+_LOG_NAME = re.compile(r"^(\d{8,})/(\d{12,})/(\d{5,})$")
 _REF = re.compile(r"^(\d{8,})/(\d{12,})$")
 
 
@@ -42,6 +44,23 @@ def pack_key(ref: CheckpointRef, rank: int, number: int) -> str:
     """A rank's pack; two digits of a hash spread the packs over the store's partitions."""
     name = f"{ref.generation:08d}-{ref.step:012d}-{rank:05d}-{number:05d}"
     return f"{PACKS}{hashlib.sha256(name.encode()).hexdigest()[:2]}/{name}"
+
+
+def log_prefix(generation: int) -> str:
+    """Where a generation's gradient log lies."""
+    return f"{LOG}{generation:08d}/"
+
+
+def log_key(generation: int, step: int, rank: int) -> str:
+    """What one rank logged of one step; the steps of a generation are in order by name."""
+    return f"{log_prefix(generation)}{step:012d}/{rank:05d}"
+
+
+def log_place(key: str) -> tuple[int, int, int] | None:
+    """Generation, step and rank of a key of the gradient log; None for keys that are not of it."""
+    match = _LOG_NAME.fullmatch(key.removeprefix(LOG)) if key.startswith(LOG) else None
+    place = (int(match[1]), int(match[2]), int(match[3])) if match else None
+    return place if place is not None and log_key(*place) == key else None
 
 
 def owner_of(key: str) -> CheckpointRef | None:

@@ -1,0 +1,92 @@
+"""The log in a node's memory: written there, read from there or from the store, and given up when it is old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stormsail.platform.checkpoint.keys import commit_key, log_key
+from stormsail.platform.checkpoint.log_place import NodeLog, place_of_log
+from stormsail.platform.errors import ObjectMissingError, StorageError
+from stormsail.platform.home import Home
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.vault.folder import VaultFolder
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[VaultFolder]:
+    """A real vault's folder, though not in shared memory."""
+    made = VaultFolder.of(Home(tmp_path / "home"), "memory://run", "a" * 20, root=tmp_path)
+    made.make(1 << 20)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def place(vault: VaultFolder, store: MemoryStore) -> NodeLog:
+    return NodeLog(vault.store, store)
+
+
+KEY = log_key(1, 7, 0)
+
+
+def test_an_entry_stays_in_the_node(place: NodeLog, store: MemoryStore) -> None:
+    place.put(KEY, b"entry", if_none_match=True)
+    assert place.get(KEY) == b"entry"
+    assert list(store.list()) == []
+
+
+def test_what_the_node_does_not_have_comes_from_the_store(place: NodeLog, store: MemoryStore) -> None:
+    store.put(KEY, b"older")
+    assert place.get(KEY) == b"older"
+    with pytest.raises(ObjectMissingError):
+        place.get(log_key(1, 8, 0))
+
+
+def test_both_are_listed_in_order_and_each_once(place: NodeLog, store: MemoryStore) -> None:
+    store.put(log_key(1, 6, 0), b"s")
+    store.put(KEY, b"s")
+    place.put(KEY, b"n")
+    place.put(log_key(1, 8, 0), b"n")
+    assert [info.key for info in place.list("log/")] == [log_key(1, step, 0) for step in (6, 7, 8)]
+    assert [info.key for info in place.list("log/", start_after=KEY)] == [log_key(1, 8, 0)]
+
+
+def test_deleting_reaches_both(place: NodeLog, store: MemoryStore) -> None:
+    store.put(KEY, b"s")
+    place.put(KEY, b"n")
+    place.delete(KEY)
+    assert list(place.list()) == []
+
+
+def test_a_node_without_a_vault_says_so(store: MemoryStore) -> None:
+    place = NodeLog(lambda: None, store)
+    with pytest.raises(StorageError, match="no vault"):
+        place.put(KEY, b"entry")
+    assert list(place.list()) == []
+
+
+def test_what_lies_behind_the_newest_checkpoint_but_one_is_given_up(place: NodeLog, store: MemoryStore) -> None:
+    for step in range(1, 10):
+        place.put(log_key(2, step, 0), b"entry")
+    place.put(log_key(1, 3, 0), b"entry")
+    store.put(commit_key(CheckpointRef(1, 9)), b"of another generation")
+    store.put(commit_key(CheckpointRef(2, 4)), b"commit")
+    place.prune(2)
+    assert len(list(place.list("log/"))) == 10
+    store.put(commit_key(CheckpointRef(2, 8)), b"commit")
+    place.prune(2)
+    assert [info.key for info in place.list("log/")] == [log_key(2, step, 0) for step in range(4, 10)]
+
+
+def test_only_vault_means_the_node(store: MemoryStore) -> None:
+    assert place_of_log("store", store, lambda: None) is store
+    assert isinstance(place_of_log("vault", store, lambda: None), NodeLog)
