@@ -122,6 +122,10 @@ class Rank:
         """Nothing is restored here."""
         raise RuntimeError(f"{ref}: {problem}")
 
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        """Nothing is replayed here."""
+        raise RuntimeError(f"{generation}: {problem}")
+
     def watched(self) -> float:
         """One step as it is; gives its seconds."""
         begun = time.perf_counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from stormsail.platform.checkpoint.interval import LOG_BYTES_PER_PARAMETER
 from stormsail.platform.config.builtin_args import PREFIX, TransformerArgs
 from stormsail.platform.config.model import RunConfig
 
@@ -73,6 +74,8 @@ class CheckpointPlan:
         upload_s: Seconds for one upload at the given bandwidth, all ranks together.
         kept_bytes: What the store holds at most at a time, once retention works.
         saves: Checkpoints in the whole run.
+        log_bytes: What the gradient log takes in each step, all ranks together; 0 without one.
+        log_kept_bytes: What of it the store holds at most at a time.
     """
 
     raw_bytes: int
@@ -80,6 +83,8 @@ class CheckpointPlan:
     upload_s: float
     kept_bytes: int
     saves: int
+    log_bytes: int = 0
+    log_kept_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,7 @@ def ladder_in_words(config: RunConfig) -> tuple[str, ...]:
     cuts = math.floor(math.log(lr.floor) / math.log(rollback.lr_factor) + 1e-9) if lr.floor > 0 else None
     times = "any number of times" if cuts is None else f"at most {cuts} times before the floor of {lr.floor:g}"
     return (
-        f"A lost process or node costs up to {config.checkpoint.every_steps} steps: those since the newest committed checkpoint.",
+        _lost_process(config),
         "Tier 1 resumes from the newest good checkpoint before the trouble.",
         (
             f"Tier 2 goes back at least {rollback.min_steps} steps before the trouble and multiplies the learning rate by "
@@ -165,6 +170,16 @@ def ladder_in_words(config: RunConfig) -> tuple[str, ...]:
             f"{ladder.episodes_total} in all; {ladder.reset_after_steps} healthy steps reset both counts."
         ),
         f"{config.nonfinite.patience} dropped updates in a row open an incident; none is ever applied.",
+    )
+
+
+def _lost_process(config: RunConfig) -> str:
+    steps = config.checkpoint.interval
+    if config.checkpoint.gradient_log == "off":
+        return f"A lost process or node costs up to {steps} steps: those since the newest committed checkpoint."
+    return (
+        "A lost process or node costs the step that is under way: those before are taken from the gradient log, "
+        f"up to {steps} of them; where it is damaged or broken off, they are computed again."
     )
 
 
@@ -211,12 +226,16 @@ def _activation_bytes(config: RunConfig, model: TransformerArgs, width: int) -> 
 
 def _checkpoint_plan(config: RunConfig, parameters: int, bandwidth_mb_s: float) -> CheckpointPlan:
     stored = int(parameters * STORED_BYTES_PER_PARAMETER)
+    log = 0 if config.checkpoint.gradient_log == "off" else int(parameters * LOG_BYTES_PER_PARAMETER)
     return CheckpointPlan(
         raw_bytes=int(parameters * RAW_BYTES_PER_PARAMETER),
         stored_bytes=stored,
         upload_s=stored / (bandwidth_mb_s * 1e6),
         kept_bytes=stored * (config.checkpoint.keep_last + _KEPT_FOR_THE_LADDER),
-        saves=math.ceil(config.train.steps / config.checkpoint.every_steps),
+        saves=math.ceil(config.train.steps / config.checkpoint.interval),
+        log_bytes=log,
+        # From the newest checkpoint but one on, and the steps while the next one is being written.
+        log_kept_bytes=log * 3 * config.checkpoint.interval,
     )
 
 

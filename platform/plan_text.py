@@ -32,6 +32,9 @@ def _figures(plan: RunPlan) -> Iterator[str]:
     if checkpoint is not None:
         yield f"  checkpoint      {size_text(checkpoint.raw_bytes)}, about {size_text(checkpoint.stored_bytes)} stored"
         yield f"  upload          {duration_text(checkpoint.upload_s)} each, {checkpoint.saves} in the run"
+        if checkpoint.log_bytes:
+            kept = size_text(checkpoint.log_kept_bytes)
+            yield f"  gradient log    {size_text(checkpoint.log_bytes)} a step, up to {kept} kept at a time"
         yield f"  store           up to {size_text(checkpoint.kept_bytes)} kept at a time"
 
 

@@ -67,6 +67,7 @@ class SupervisorActor:
                 spec,
                 owner=f"{socket.gethostname()} pid {os.getpid()}",
                 host=ray.util.get_node_ip_address(),
+                node=ray.get_runtime_context().get_node_id(),
                 hands=ClusterHands(
                     prepare=self._prepare,
                     wait_for_room=self._wait_for_room,
@@ -151,6 +152,11 @@ class SupervisorActor:
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """See `Hearing.restore_failed`."""
         return self._run.hearing.restore_failed(ref, problem)
+
+    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        """See `Hearing.replay_failed`."""
+        return self._run.hearing.replay_failed(generation, problem)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:

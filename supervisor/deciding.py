@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stormsail.platform.checkpoint.lines import Generation, claimed_numbers, create_generation
+from stormsail.platform.checkpoint.log_line import Reach
+from stormsail.platform.checkpoint.log_place import LogPlace
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import CheckpointError, FencedError, LadderExhaustedError, StorageError
-from stormsail.platform.messages import CheckpointRef, Directive, Tier
+from stormsail.platform.messages import CheckpointRef, Directive, LogSpan, Tier
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor import ladder
 from stormsail.supervisor.faults import Described
 from stormsail.supervisor.ledger import Ledger
+from stormsail.supervisor.log_extent import find_reach
 from stormsail.supervisor.phases import RunEvent
 
 _EXPECTED_LOSSES = 5
@@ -41,6 +44,7 @@ class Decider:
         stop_step: Step to end at instead of `train.steps`, or None.
         on_generation: Told of each new generation, so that older ones are refused.
         changed: Whether the run goes on with another configuration than before: its losses may differ from then on.
+        log_source: Where the gradient log is; None: in the run's store.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Decider:
         stop_step: int | None,
         on_generation: Callable[[int], None],
         changed: bool = False,
+        log_source: LogPlace | None = None,
     ) -> None:
         self.policy = ladder.LadderPolicy.from_config(config)
         self.directive: Directive | None = None
@@ -61,10 +66,12 @@ class Decider:
         self._config = config
         self._ledger = ledger
         self._store = store
+        self._log_source = log_source or store
         self._owner = owner
         self._stop_step = stop_step
         self._on_generation = on_generation
         self._changed = changed
+        self._without_log = False
         self._claimed: int | None = None
         self._question: _Question | None = None
         self._pause = threading.Event()
@@ -81,12 +88,13 @@ class Decider:
                 self._ledger.record.lr_events,
                 run_precision=self._config.train.precision,
             )
-            expected = self._expected(decision.restore, None, 1 if self._changed else _EXPECTED_LOSSES)
+            replay = self._replay(decision)
+            expected = self._expected(decision.restore, replay, None, 1 if self._changed else _EXPECTED_LOSSES)
             if self._changed:
                 self._ledger.forget_losses()
-            generation = self._new_generation(decision.restore, decision.reason)
+            generation = self._new_generation(decision.restore, replay, decision.reason)
             self._ledger.set_ladder(decision.state)
-            return self._directive(decision, generation, expected, exact=not self._changed)
+            return self._directive(decision, generation, replay, expected, exact=not self._changed)
 
     def decide(self, fault: ladder.Fault, described: Described | None = None) -> Directive:
         """Answer a fault. A directive with a `stop_reason` ends the run, on request or because nothing is left to try."""
@@ -97,10 +105,18 @@ class Decider:
             self._question = _Question(self._ledger.record.ladder, fault, described)
             return self._carry_out(self._question)
 
-    def decide_again(self) -> Directive:
-        """Answer the last fault (or the start) once more, with the checkpoints that are there now."""
+    def decide_again(self, *, without_log: bool = False) -> Directive:
+        """Answer the last fault (or the start) once more, with the checkpoints that are there now.
+
+        Args:
+            without_log: Compute again what the gradient log should have given.
+        """
         with self._ledger.lock:
-            return self.start() if self._question is None else self._carry_out(self._question)
+            self._without_log = without_log
+            try:
+                return self.start() if self._question is None else self._carry_out(self._question)
+            finally:
+                self._without_log = False
 
     def _all_damaged(self) -> bool:
         """Whether there were checkpoints, and none of them can be loaded any more."""
@@ -138,11 +154,12 @@ class Decider:
         if decision.stop_exit_code is not None:
             return self._stop_for_good(decision, asked)
         unchanged = decision.tier in (None, Tier.RESUME) and decision.precision == self._config.train.precision
-        expected = self._expected(decision.restore, fault.onset, _EXPECTED_LOSSES if unchanged else 1)
-        generation = self._new_generation(decision.restore, decision.reason)
+        replay = self._replay(decision)
+        expected = self._expected(decision.restore, replay, fault.onset, _EXPECTED_LOSSES if unchanged else 1)
+        generation = self._new_generation(decision.restore, replay, decision.reason)
         self.caught_up_at = self._ledger.highest
         self.first_step_of = generation
-        return self._directive(decision, generation, expected, exact=unchanged)
+        return self._directive(decision, generation, replay, expected, exact=unchanged)
 
     def _stop_for_good(self, decision: ladder.Decision, asked: _Question) -> Directive:
         described, step = asked.described, asked.fault.step
@@ -163,7 +180,13 @@ class Decider:
         return Directive(generation=self._ledger.record.generation, tier=Tier.EXHAUSTED, stop_reason=decision.reason)
 
     def _directive(
-        self, decision: ladder.Decision, generation: int, expected: tuple[tuple[int, float], ...], *, exact: bool
+        self,
+        decision: ladder.Decision,
+        generation: int,
+        replay: tuple[LogSpan, ...],
+        expected: tuple[tuple[int, float], ...],
+        *,
+        exact: bool,
     ) -> Directive:
         self.directive = Directive(
             generation=generation,
@@ -177,18 +200,59 @@ class Decider:
             reason=decision.reason,
             expected_losses=expected,
             exact=exact and self._config.train.deterministic,
+            replay=replay,
         )
         self._ledger.loading = decision.restore
         return self.directive
 
-    def _expected(self, ref: CheckpointRef | None, onset: int | None, count: int) -> tuple[tuple[int, float], ...]:
+    def _replay(self, decision: ladder.Decision) -> tuple[LogSpan, ...]:
+        """The logged steps that lead on from the newest committed state, where no numbers are in doubt."""
+        newest = max(self._ledger.candidates(), key=lambda item: (item.ref.step, item.ref.generation), default=None)
+        wanted = (
+            self._config.checkpoint.gradient_log != "off"
+            and not self._without_log
+            and decision.tier in (None, Tier.RESUME)
+            and decision.state.numeric is None
+            and decision.precision == self._config.train.precision
+            and decision.restore == (newest.ref if newest is not None else None)
+        )
+        return self._logged_from(decision.restore) if wanted and self._ledger.record.generations else ()
+
+    def _logged_from(self, ref: CheckpointRef | None) -> tuple[LogSpan, ...]:
+        step = ref.step if ref else 0
+        found = Reach()
+
+        def look() -> None:
+            nonlocal found
+            found = find_reach(
+                self._log_source,
+                self._ledger.record.generations,
+                step=step,
+                world_size=self._config.cluster.workers,
+                stop=self._stop_step,
+            )
+
+        try:
+            self._within_deadline(look)
+        except StorageError as error:
+            found = Reach(why_not_further=str(error).replace("\n", "; "))
+        reached = found.spans[-1].stop if found.spans else step
+        if found.spans or found.why_not_further:
+            self._ledger.note("log.found", step=reached, from_step=step, why_not_further=found.why_not_further)
+        return found.spans
+
+    def _expected(
+        self, ref: CheckpointRef | None, replay: tuple[LogSpan, ...], onset: int | None, count: int
+    ) -> tuple[tuple[int, float], ...]:
         """Recorded losses of the first steps after a restore, as far as they lie before the onset."""
-        first = ref.step if ref else 0
+        first = replay[-1].stop if replay else ref.step if ref else 0
         stop = first + count if onset is None else min(first + count, onset)
         return self._ledger.losses_between(first, stop)
 
-    def _new_generation(self, parent: CheckpointRef | None, reason: str) -> int:
+    def _new_generation(self, ref: CheckpointRef | None, replay: tuple[LogSpan, ...], reason: str) -> int:
+        """Claim the next generation; it forks where the loaded state, or the log that goes on from it, ends."""
         number = self._next_generation()
+        parent = CheckpointRef(replay[-1].generation, replay[-1].stop) if replay else ref
         made = Generation(
             number=number,
             parent=parent.generation if parent else None,

@@ -185,6 +185,9 @@ class Hearing:
             self._take_line(beat, number, kind, dict(fields))
 
     def _take_row(self, row: StepRow) -> None:
+        if self._ledger.is_replayed(row):
+            self._ledger.add_replayed(row)
+            return
         if not self._ledger.add_row(row):
             return
         self._move_on(row)
@@ -285,6 +288,15 @@ class Hearing:
                 return self._too_late()
             self._ledger.note("checkpoint.corrupt", step=ref.step, generation=ref.generation, problem=problem)
             return self._decider.decide_again()
+
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        """The gradient log could not be replayed: its steps are computed again, from the same checkpoint."""
+        with self._ledger.lock:
+            directive = self._decider.directive
+            if not self._listening or directive is None or directive.generation != generation:
+                return self._too_late()
+            self._ledger.note("log.refused", step=directive.first_step, generation=generation, problem=problem)
+            return self._decider.decide_again(without_log=True)
 
     def _is_current(self, incident: Incident) -> bool:
         return self._listening and incident.generation == self._ledger.record.generation

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterable
 
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.keys import LOG
 from stormsail.platform.checkpoint.lines import live_refs
+from stormsail.platform.checkpoint.log_line import spare
 from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.checkpoint.retention import RetentionPlan, retain
 from stormsail.platform.config.model import RunConfig
@@ -189,3 +191,15 @@ class Keeper:
             # A supervisor that was replaced hears of it here: what it knows of the line is old, and it may not delete.
             self._ledger.secure()
             collect(self._store, plan)
+        if self._config.checkpoint.gradient_log != "off":
+            self._delete_spare_log()
+
+    def _delete_spare_log(self) -> None:
+        """Keep the log from the newest checkpoint but one on: the newest one may turn out to be damaged."""
+        record, steps = self._ledger.record, sorted(item.ref.step for item in self._ledger.candidates())
+        oldest = steps[-2] if len(steps) > 1 else 0
+        keys = spare(record.generations, [info.key for info in self._store.list(LOG)], from_step=oldest)
+        if keys:
+            self._ledger.secure()  # as above
+        for key in keys:
+            self._store.delete(key)

@@ -159,6 +159,19 @@ class Ledger:
             self._line.pop(row.step - _RECENT_ROWS, None)
             return True
 
+    def is_replayed(self, row: StepRow) -> bool:
+        """Whether the row's generation took the step from the gradient log: it was computed by an older one."""
+        with self.lock:
+            return any(
+                row.generation == made.number and row.step < made.fork_step for made in self._record.generations[-1:]
+            )
+
+    def add_replayed(self, row: StepRow) -> None:
+        """Take a step that was computed before the fork, if its row was lost with the process that computed it."""
+        with self.lock:
+            if row.step not in self._losses and row.step not in self._line:
+                self.add_row(row)
+
     def fork_at(self, step: int) -> None:
         """A new generation goes on from here: what older ones saw beyond may not come again, and is put aside."""
         with self.lock:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
-from stormsail.platform.checkpoint.keys import PACKS, PARTS, owner_of
-from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
+from stormsail.platform.checkpoint.keys import LOG, PACKS, PARTS, owner_of
+from stormsail.platform.checkpoint.lines import Generation, list_generations, live_refs, newest_first
+from stormsail.platform.checkpoint.log_line import Logged, logged, reach
+from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
@@ -25,7 +28,9 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     store = place.store()
     record = fold(Journal.read(store))
     scan = scan_commits(store)
-    live = live_refs(list_generations(store), scan.commits)
+    generations = list_generations(store)
+    live = live_refs(generations, scan.commits)
+    log = logged(info.key for info in store.list(LOG))
     sizes = {commit.ref: commit.stored_bytes for commit in scan.commits}
     rows = [
         {
@@ -38,6 +43,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "saved_bytes": 0 if commit.base is None else sizes.get(commit.base, 0) - commit.stored_bytes,
             "digest": commit.root,
             "time_s": commit.time_s,
+            "log_to": _log_to(generations, log, commit) if commit.ref in live else None,
         }
         for commit in sorted(scan.commits, key=lambda item: (item.step, item.generation))
     ]
@@ -45,6 +51,12 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     incomplete = _uncommitted(store, unreadable | {commit.ref for commit in scan.commits})
     rows += [_without_state(ref.generation, ref.step, "incomplete", "") for ref in incomplete]
     return rows + [_without_state(None, None, "unreadable", problem.key) for problem in scan.problems]
+
+
+def _log_to(generations: Sequence[Generation], log: Logged, commit: Commit) -> int | None:
+    """The step that the gradient log leads to from a checkpoint, or None if it leads nowhere."""
+    spans = reach(generations, log, step=commit.step, world_size=commit.world_size).spans
+    return spans[-1].stop if spans else None
 
 
 def _uncommitted(store: ObjectStore, committed: set[CheckpointRef | None]) -> list[CheckpointRef]:
@@ -65,6 +77,7 @@ def _without_state(generation: int | None, step: int | None, state: str, key: st
         "saved_bytes": 0,
         "digest": key,
         "time_s": None,
+        "log_to": None,
     }
 
 
@@ -79,7 +92,9 @@ def render_shelf(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "no checkpoints"
     head = f"{'checkpoint':>12}  {'state':<11} {'good':<4} {'MB':>8}  {'builds on':<14} {'committed':<9} digest"
-    return "\n".join([head, *(_line(row) for row in rows)])
+    reached = [row for row in rows if row["log_to"] is not None]
+    log = [f"the gradient log leads from step {row['step']} to step {row['log_to']}" for row in reached[-1:]]
+    return "\n".join([head, *(_line(row) for row in rows), *log])
 
 
 def _line(row: dict[str, Any]) -> str:

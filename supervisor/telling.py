@@ -39,10 +39,11 @@ def _fault(event: Event, data: Mapping[str, Any]) -> str:
 
 
 def _restored(event: Event, data: Mapping[str, Any]) -> str:
+    logged = f" and {data['replayed']} steps of the gradient log" if data.get("replayed") else ""
     if data["ref_generation"] is None:
-        return f"started again from the initial state in {data['precision']}"
+        return f"started again from the initial state{logged} in {data['precision']}"
     return (
-        f"restored checkpoint {data['ref_generation']}/{data['ref_step']}: step {event.step}, "
+        f"restored checkpoint {data['ref_generation']}/{data['ref_step']}{logged}: step {event.step}, "
         f"{data['tokens']:,} tokens seen, {data['precision']}, verified in {data['took_s']:.2f} s"
         + (f", from {spell(data['places'])}" if data.get("places") else "")
     )
@@ -101,6 +102,17 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "vault.lost": lambda _e, d: f"the vault on {d['node']} is gone: {d['why']}; training goes on",
     "vault.unused": lambda _e, d: f"rank {d['rank']} keeps its snapshots in its own memory: {d['why']}",
     "checkpoint.deleted": lambda _e, d: f"retention removed {len(d['refs'])} checkpoints",
+    "log.found": lambda e, d: (
+        f"the gradient log leads from step {d['from_step']} to step {e.step}"
+        + (f"; {d['why_not_further']}" if d["why_not_further"] else "")
+    ),
+    "log.replayed": lambda e, d: (
+        f"took {(e.step or 0) - d['from_step']} steps from the gradient log, to step {e.step}, in {d['took_s']:.2f} s"
+    ),
+    "log.refused": lambda e, d: (
+        f"the gradient log to step {e.step} is not used, its steps are computed: {d['problem']}"
+    ),
+    "log.broken": lambda e, d: f"rank {d['rank']} did not log step {e.step}, nor those up to the next save: {d['why']}",
     "update.dropped": lambda e, d: (
         f"update of step {e.step} dropped: {d['count']} non-finite gradient values, "
         f"first on rank {d['rank']} in {d['first_parameter'] or 'the loss'}"

@@ -162,3 +162,9 @@ def refresh_compute_copies(engine: Any) -> None:
         # `all_gather` alone leaves the stale full copy in place: it must be partitioned away first.
         kept[0].partition(kept)
         kept[0].all_gather(kept)
+
+
+def offer_gradients(engine: Any) -> None:
+    """Let the next step take the gradient partitions as they lie, as it would after a last backward pass."""
+    engine.optimizer.independent_gradient_partition_epilogue()  # its buckets are empty, so that nothing is reduced
+    engine.set_gradient_accumulation_boundary(True)

@@ -10,10 +10,11 @@ import gc
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from stormsail.platform.checkpoint.rounding import round_shard
@@ -27,6 +28,7 @@ from stormsail.workers.probes import StepProbe
 from stormsail.workers.seeding import seed_all
 
 MASTER = "master"
+Bits: TypeAlias = NDArray[np.uint16]
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -45,6 +47,10 @@ class LocalPiece:
     shape: tuple[int, ...]
     start: int
     count: int
+
+    def spec(self, component: str) -> ShardSpec:
+        """These elements of one of the parameter's components."""
+        return ShardSpec(self.name, component, self.shape, self.start, self.count)
 
 
 class ZeroEngine:
@@ -147,6 +153,43 @@ class ZeroEngine:
         for _, parameter in self._parameters:
             safe_set_local_grad(parameter, safe_get_local_grad(parameter) * factor)
 
+    def round_gradients(self) -> None:
+        """Round this rank's gradient shard to bf16 in place; what holds it stays fp32."""
+        from deepspeed.utils import safe_get_local_grad, safe_set_local_grad
+
+        for _, parameter in self._parameters:
+            safe_set_local_grad(parameter, safe_get_local_grad(parameter).bfloat16().float())
+
+    def gradient_bits(self) -> Bits:
+        """This rank's gradient shard as bf16, parameter after parameter, copied to host memory.
+
+        Exact only for a gradient that was rounded.
+        """
+        parts = [gradient.bfloat16().view(torch.int16) for _, gradient in self.local_gradients()]
+        return torch.cat(parts).to("cpu", copy=True).numpy().view(np.uint16)
+
+    def write_gradient(self, bits: Bits) -> None:
+        """Put a gradient shard where a backward pass would have left it; `apply` may follow.
+
+        Args:
+            bits: As `gradient_bits` returned them.
+
+        Raises:
+            StateMismatchError: They are more or fewer than this rank owns.
+        """
+        from deepspeed.utils import safe_set_local_grad
+
+        if bits.size != sum(piece.count for piece in self.pieces):
+            raise StateMismatchError(f"a gradient of {bits.size} elements does not fit this rank's shard")
+        deepspeed_private.offer_gradients(self._engine)
+        values = torch.from_numpy(bits.view(np.int16)).to(self.device).view(torch.bfloat16).float()
+        done = 0
+        for (_, parameter), piece in zip(self._parameters, self.pieces, strict=True):
+            whole = values.new_zeros(parameter.ds_tensor.numel())
+            whole[: piece.count] = values[done : done + piece.count]
+            safe_set_local_grad(parameter, whole)
+            done += piece.count
+
     def spoil_gradient(self, value: float) -> None:
         """Write `value` into the first element of this rank's gradient shard (drills only)."""
         from deepspeed.utils import safe_get_local_grad, safe_set_local_grad
@@ -165,6 +208,11 @@ class ZeroEngine:
     def learning_rates(self) -> list[float]:
         """What every group of the optimizer holds now."""
         return [float(group["lr"]) for group in self._inner.param_groups]
+
+    def restore_learning_rates(self, rates: tuple[float, ...]) -> None:
+        """Give the groups the rates that `learning_rates` said."""
+        for group, rate in zip(self._inner.param_groups, rates, strict=True):
+            group["lr"] = rate
 
     def apply(self) -> bool:
         """Take the optimizer step (collective). Returns whether DeepSpeed really applied it."""
@@ -204,6 +252,13 @@ class ZeroEngine:
             for component in components:
                 yield piece, component, safe_get_local_optimizer_state(parameter, component).view(-1)[: piece.count]
 
+    def state_sum(self) -> int:
+        """Sum modulo 2^64 of the 32-bit words of this rank's live state, taken where it lies."""
+        total = torch.zeros((), dtype=torch.int64, device=self.device)
+        for _, _, live in self.live_buffers():
+            total += live.view(torch.int32).sum(dtype=torch.int64)
+        return int(total) % 2**64
+
     def adam_moments(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, float, float]] | None:
         """Adam's memory of this rank's shard, parameter by parameter; None if the optimizer has none (yet).
 
@@ -232,7 +287,7 @@ class ZeroEngine:
     def copy_state(self) -> list[Shard]:
         """This rank's whole state, copied to host memory."""
         return [
-            Shard(_spec(piece, component), live.detach().to("cpu", copy=True).numpy())
+            Shard(piece.spec(component), live.detach().to("cpu", copy=True).numpy())
             for piece, component, live in self.live_buffers()
             if piece.count
         ]
@@ -240,7 +295,7 @@ class ZeroEngine:
     def state_specs(self) -> list[ShardSpec]:
         """What `write_state` wants, in its order."""
         components = (MASTER, *self._tensor_components())
-        return [_spec(piece, component) for piece in self.pieces if piece.count for component in components]
+        return [piece.spec(component) for piece in self.pieces if piece.count for component in components]
 
     def write_state(self, shards: list[Shard], scalars: dict[str, list[float]]) -> None:
         """Replace this rank's whole state in place (collective): masters, moments, compute copies, scalars.
@@ -333,10 +388,6 @@ def _piece(name: str, parameter: Any, rank: int) -> LocalPiece:
     size = int(parameter.ds_tensor.numel())
     start = min(rank * size, total)
     return LocalPiece(name, tuple(parameter.ds_shape), start, max(0, min(size, total - start)))
-
-
-def _spec(piece: LocalPiece, component: str) -> ShardSpec:
-    return ShardSpec(name=piece.name, component=component, shape=piece.shape, start=piece.start, count=piece.count)
 
 
 def _padded(shard: Shard | None, size: int) -> torch.Tensor:

@@ -14,8 +14,9 @@ import traceback
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from stormsail.platform.checkpoint.log_place import LogPlace, place_of_log
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import StormsailError, UserCodeError, WorkerFaultError
@@ -30,12 +31,16 @@ from stormsail.platform.messages import (
     WorkerFailure,
 )
 from stormsail.platform.storage.open import open_store
-from stormsail.platform.storage.store import StoreAddress
+from stormsail.platform.storage.store import ObjectStore, StoreAddress
 from stormsail.platform.vault.folder import VaultFolder
 from stormsail.workers import quiet, stacks
 from stormsail.workers.extensions import extension_folder, set_extension_environment
 from stormsail.workers.heartbeat import HeartbeatThread, supervisor_sender
 from stormsail.workers.places import Places
+
+if TYPE_CHECKING:
+    from stormsail.workers.gradient_log import GradientLog
+    from stormsail.workers.snapshot import SnapshotWriter
 
 NAMESPACE = "stormsail"
 _CALL_TIMEOUT_S = 30.0
@@ -114,6 +119,7 @@ class _Worker:
             flight=stacks.flight_record,
         )
         self.session: Any = None
+        self.log: GradientLog | None = None
 
     # --------------------------------------------------------- setting up, running
 
@@ -123,6 +129,7 @@ class _Worker:
         from stormsail.workers import factories, world
         from stormsail.workers.batches import BatchReader
         from stormsail.workers.deltas import deltas_for
+        from stormsail.workers.gradient_log import gradient_log_for
         from stormsail.workers.inject import Injector
         from stormsail.workers.loop import StepLoop
         from stormsail.workers.restore import Nearby
@@ -157,6 +164,10 @@ class _Worker:
             sealed=places.sealed,
         )
         nearby = Nearby(lambda ref: chain(snapshots.images(ref), places.images(ref)), places.trouble)
+        log_place = self._log_place(store)
+        self.log = gradient_log_for(
+            self.config, log_place, rank=joined.rank, world_size=joined.world_size, broken=self._log_broken
+        )
         reader = BatchReader(
             source,
             rank=joined.rank,
@@ -173,8 +184,9 @@ class _Worker:
             samples=reader.samples,
             supervisor=self,
             beat=self.beat,
-            on_generation=snapshots.drop_before,
+            on_generation=lambda generation: self._begin_generation(generation, snapshots),
             nearby=nearby,
+            log_source=log_place,
         )
         loop = StepLoop(
             self.session,
@@ -183,10 +195,13 @@ class _Worker:
             beat=self.beat,
             injector=injector,
             snapshots=snapshots,
+            log=self.log,
         )
         outcome = loop.run(placement.directive)
         self.beat.at(Phase.SAVE, self.session.position.step)
         snapshots.close(self.config.checkpoint.deadline_s)
+        if self.log is not None:
+            self.log.close(self.config.checkpoint.deadline_s)
         torch.distributed.barrier()  # nobody leaves while a peer still needs the group
         self.beat.at(Phase.DONE, self.session.position.step)
         if joined.rank == 0:
@@ -197,17 +212,31 @@ class _Worker:
 
     def _places(self, rank: int) -> Places:
         """Where this rank's snapshots go, and where they may be found."""
-        import ray
         import ray.train
 
         from stormsail.workers.vault_link import RayVaultLink
 
-        node = ray.get_runtime_context().get_node_id()
+        folder, node = self._vault()
         ranks_here = ray.train.get_context().get_local_world_size()
         section = self.config.checkpoint
         link = RayVaultLink(self.assignment.actor, node, rank, ranks_here) if section.vault_gib != 0 else None
-        folder = VaultFolder.of(Home.here(), self.assignment.store.url, node)
         return Places(rank, section.ring, folder, link, self.beat.line)
+
+    def _vault(self) -> tuple[VaultFolder, str]:
+        """The run's folder in this node's memory, and Ray's id of the node."""
+        import ray
+
+        node: str = ray.get_runtime_context().get_node_id()
+        return VaultFolder.of(Home.here(), self.assignment.store.url, node), node
+
+    def _log_place(self, store: ObjectStore) -> LogPlace:
+        folder, _ = self._vault()
+        return place_of_log(self.config.checkpoint.gradient_log, store, folder.store)
+
+    def _begin_generation(self, generation: int, snapshots: SnapshotWriter) -> None:
+        snapshots.drop_before(generation)
+        if self.log is not None:
+            self.log.drop_before(generation)
 
     def _set_numerics(self) -> None:
         import torch
@@ -254,6 +283,11 @@ class _Worker:
         directive: Directive = self._call("restore_failed", ref, problem, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        """Report that the gradient log could not be replayed and wait for a decision without it."""
+        directive: Directive = self._call("replay_failed", generation, problem, timeout_s=_CONSULT_TIMEOUT_S)
+        return directive
+
     def _call(self, method: str, *args: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:
         """Call the supervisor and wait; its own errors come back as what they are."""
         import ray
@@ -270,6 +304,8 @@ class _Worker:
 
     def _announce(self, index: int, kind: str, step: int) -> None:
         self.beat.flush()  # what this rank has done counts, though it may be dead a moment later
+        if self.log is not None:
+            self.log.wait(_CALL_TIMEOUT_S)  # likewise: a drill is no race with the write of the step before
         self._call("drill_fired", index, kind, step, self.worker_rank)
 
     def _deliver_part(self, part: Any, meta: Any, took_s: float) -> None:
@@ -283,6 +319,9 @@ class _Worker:
 
     def _in_full(self, generation: int, step: int, why: str) -> None:
         self.beat.line("checkpoint.in_full", generation=generation, step=step, rank=self.worker_rank, why=why)
+
+    def _log_broken(self, generation: int, step: int, why: str) -> None:
+        self.beat.line("log.broken", generation=generation, step=step, rank=self.worker_rank, why=why)
 
     def _missed(self, generation: int, step: int, why: str) -> None:
         self.beat.line("checkpoint.missed", generation=generation, step=step, rank=self.worker_rank, why=why)

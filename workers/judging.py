@@ -31,6 +31,7 @@ class Judge:
         beat: Takes what is worth a line.
 
     Attributes:
+        seen: What the detectors were shown last, or None.
         verdict: The last one.
         slowness: What the last step said about slow ranks.
         distances: How far the last sampled step lay from the spike rule's baselines, by the names of row values.
@@ -43,6 +44,7 @@ class Judge:
         self._voices: dict[str, Voice] = {}
         self._slow_shares: tuple[float, ...] = ()
         self._slow_said = -_SLOW_AGAIN_STEPS
+        self.seen: Observation | None = None
         self.verdict = Verdict(VerdictKind.HEALTHY)
         self.slowness = Slowness()
         self.distances: dict[str, float] = {}
@@ -56,7 +58,7 @@ class Judge:
         session = self._session
         if sampled:
             self.distances = self._measure_distances(seen)
-        observation = Observation(
+        self.seen = Observation(
             step=step,
             loss=seen.loss,
             grad_norm=seen.grad_norm,
@@ -68,7 +70,7 @@ class Judge:
             rank_norms=tuple(seen.shard_norms.tolist()),
             restart=session.unproven,
         )
-        session.detector, self.verdict = judge(session.detector, observation, self._policy)
+        session.detector, self.verdict = judge(session.detector, self.seen, self._policy)
         if self.verdict.kind not in (VerdictKind.DROP, VerdictKind.EMPTY):
             session.unproven = False
         broken = session.continuity.check(step, seen.loss)

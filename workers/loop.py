@@ -6,13 +6,15 @@ function of what all of them hold, or decided once by rank 0 and broadcast.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from contextlib import nullcontext
 
-from stormsail.platform.messages import Directive, Phase
+from stormsail.platform.messages import Directive, Phase, StepRow
 from stormsail.workers import plan, vitals
 from stormsail.workers.batches import Batch, BatchReader, checksum
 from stormsail.workers.detect.verdict import VerdictKind
+from stormsail.workers.gradient_log import Facts, GradientLog, is_logged
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
 from stormsail.workers.judging import Judge
@@ -24,7 +26,7 @@ from stormsail.workers.seeding import seed_all
 from stormsail.workers.session import Session, Supervisor
 from stormsail.workers.snapshot import SnapshotWriter
 from stormsail.workers.stopwatch import STEP, Stopwatch
-from stormsail.workers.updating import Rate, set_rate, update
+from stormsail.workers.updating import Rate, Update, set_rate, update
 
 _SAMPLED = "sampled"  # no lap: 1 where the step took a sample
 
@@ -39,6 +41,7 @@ class StepLoop:
         beat: The line to the supervisor.
         injector: Drill faults.
         snapshots: Writes checkpoints.
+        log: Keeps each step's gradient, if the run asks for it.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class StepLoop:
         beat: HeartbeatThread,
         injector: Injector,
         snapshots: SnapshotWriter,
+        log: GradientLog | None = None,
     ) -> None:
         self.session = session
         self.config = session.config
@@ -60,6 +64,7 @@ class StepLoop:
         self.beat = beat
         self.injector = injector
         self.snapshots = snapshots
+        self.log = log
         self.judge = Judge(session, session.policy, beat)
         self.rows = RowWriter(session, self.judge, beat) if session.world.rank == 0 else None
         self.watch = Stopwatch()
@@ -139,6 +144,9 @@ class StepLoop:
         with self.watch.lap("compute"):
             losses = self._forward_backward(batches, probe if sampled else None)
         self.injector.after_backward(engine, step)
+        if is_logged(self.config, engine.precision):
+            with self.watch.lap("update"):
+                engine.round_gradients()
         waited = engine.waited_s()
         self.watch.add("comm", waited)
         self.watch.add("compute", -waited - probe.spent_s)
@@ -236,6 +244,15 @@ class StepLoop:
         if not self.session.directive.stop_reason:
             self.snapshots.prepare(self.session.engine)
             self._settle()
+            self._after_replay()
+
+    def _after_replay(self) -> None:
+        """What was taken from the gradient log has not been saved, and the log goes on."""
+        self.last_saved = self.session.loaded_step
+        if self.log is not None:
+            self.log.begin()
+        if self.session.position.step != self.session.loaded_step:
+            self._snapshot_if_due()
 
     def _settle(self) -> None:
         """Another engine or another plan: what was measured before says nothing about what comes."""
@@ -255,22 +272,39 @@ class StepLoop:
         self, step: int, seen: vitals.Vitals, kind: VerdictKind, rate: Rate, *, clip_to: float, sampled: bool
     ) -> None:
         with self.watch.lap("update"):
-            done = update(self.session, step, seen, kind, clip_to)
+            done = update(self.session, step, seen, kind, clip_to, log=self.log)
         self.session.position.step += 1
         self.session.position.applied += done.applied
         self.session.position.tokens += seen.tokens
         self.watch.add(_SAMPLED, float(sampled))
+        row = None
         if self.rows is not None:
             with self.watch.lap("vitals"):
                 self.judge.note(step, seen, done.outcome)
-                self.rows.write(
+                row = self.rows.write(
                     step, seen, done, rate, governor=self.governor, sampled=sampled, step_s=self.watch.elapsed_s
                 )
+        if self.log is not None:
+            with self.watch.lap("update"):
+                self.log.append(self.session.engine, self._facts(step, done, row))
+
+    def _facts(self, step: int, done: Update, row: StepRow | None) -> Facts:
+        """What the gradient log holds of a step besides the gradient; only rank 0 judges and writes rows."""
+        seen = self.judge.seen if row is not None else None
+        return Facts(
+            generation=self.session.directive.generation,
+            step=step,
+            outcome=done.outcome,
+            applied=self.session.position.applied,
+            tokens=self.session.position.tokens,
+            seen={} if seen is None else dataclasses.asdict(seen),
+            row={} if row is None else dataclasses.asdict(row),
+        )
 
     # ------------------------------------------------------------------ snapshot
 
     def _snapshot_if_due(self) -> None:
-        if self.session.position.step % self.config.checkpoint.every_steps == 0:
+        if self.session.position.step % self.config.checkpoint.interval == 0:
             self.beat.at(Phase.SAVE, self.session.position.step)
             if self.config.checkpoint.rounding:
                 # A function of the step alone, on all ranks: whether this save is then taken, or fails, is no matter.
@@ -295,3 +329,5 @@ class StepLoop:
         )
         if taken:
             self.last_saved = self.session.position.step
+            if self.log is not None:
+                self.log.begin()

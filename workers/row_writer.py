@@ -36,8 +36,8 @@ class RowWriter:
 
     def write(
         self, step: int, seen: Vitals, done: Update, rate: Rate, *, governor: Governor, sampled: bool, step_s: float
-    ) -> None:
-        """Hand over the row of a step.
+    ) -> StepRow:
+        """Hand over the row of a step, and return it.
 
         Args:
             step: Global batch (0-based).
@@ -51,27 +51,27 @@ class RowWriter:
         session, verdict = self._session, self._judge.verdict
         if done.applied:
             self._clipped.append(done.clip < 1.0)
-        self._beat.row(
-            StepRow(
-                generation=session.directive.generation,
-                step=step,
-                applied=session.position.applied,
-                loss=seen.loss,
-                grad_norm=seen.grad_norm,
-                clipped_norm=seen.grad_norm * done.clip if done.applied else 0.0,
-                lr=rate.used if done.applied else 0.0,
-                lr_factor=rate.factor,
-                tokens=seen.tokens,
-                step_s=step_s,
-                time_s=now_s(),
-                precision=session.engine.precision,
-                outcome=done.outcome,
-                flagged=verdict.kind.flagged,
-                batch=seen.batch,
-                values=self._values(step, seen, done, governor, sampled=sampled),
-                ranks=rows.by_rank(seen) if sampled else {},
-            )
+        row = StepRow(
+            generation=session.directive.generation,
+            step=step,
+            applied=session.position.applied,
+            loss=seen.loss,
+            grad_norm=seen.grad_norm,
+            clipped_norm=seen.grad_norm * done.clip if done.applied else 0.0,
+            lr=rate.used if done.applied else 0.0,
+            lr_factor=rate.factor,
+            tokens=seen.tokens,
+            step_s=step_s,
+            time_s=now_s(),
+            precision=session.engine.precision,
+            outcome=done.outcome,
+            flagged=verdict.kind.flagged,
+            batch=seen.batch,
+            values=self._values(step, seen, done, governor, sampled=sampled),
+            ranks=rows.by_rank(seen) if sampled else {},
         )
+        self._beat.row(row)
+        return row
 
     def close(self) -> None:
         """End the forecast's thread."""

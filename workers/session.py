@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from stormsail.platform.checkpoint.log_place import LogPlace
 from stormsail.platform.checkpoint.manifest import CheckpointMeta
 from stormsail.platform.config.dump import config_digest
 from stormsail.platform.config.model import RunConfig
@@ -21,8 +22,8 @@ from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import CheckpointRef, Directive, Incident, Phase, World
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.platform.vault.places import PLACES
+from stormsail.workers import log_replay, vitals
 from stormsail.workers import restore as restoring
-from stormsail.workers import vitals
 from stormsail.workers.continuity import Continuity
 from stormsail.workers.detect.policy import Policy
 from stormsail.workers.detect.state import DetectorState
@@ -42,6 +43,9 @@ class Supervisor(Protocol):
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """Report that a checkpoint could not be loaded and get another decision."""
+
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        """Report that the gradient log could not be replayed and get a decision without it."""
 
 
 @dataclass
@@ -72,6 +76,7 @@ class Session:
         beat: The line to the supervisor.
         on_generation: Told of each new generation before anything else is done.
         nearby: Where a state may be nearer than in the store.
+        log_source: Where the gradient log is read from; None: from the run's store.
 
     Attributes:
         unproven: A state was loaded that no recorded loss can prove right; the next steps are judged for it.
@@ -89,18 +94,21 @@ class Session:
         beat: HeartbeatThread,
         on_generation: Callable[[int], None],
         nearby: restoring.Nearby = restoring.NOWHERE,
+        log_source: LogPlace | None = None,
     ) -> None:
         self.config = config
         self.world = world
         self.device = device
         self.position = Position()
         self.policy = Policy.of(config)
+        self.loaded_step = 0
         self.detector = DetectorState()
         self.unproven = False
         self.continuity = Continuity((), exact=False)
         self.order = DataOrder(samples, config.seed, ())
         self.directive = Directive(generation=0)
         self._store = store
+        self._log_source = log_source or store
         self._samples = samples
         self._supervisor = supervisor
         self._beat = beat
@@ -128,16 +136,27 @@ class Session:
             self._build(directive)
             begun = time.perf_counter()
             self._beat.at(Phase.LOAD, self.position.step)
-            problem = self._load(directive)
-            if problem is None:
+            instead = self._bring_there(directive)
+            if instead is None:
                 self._begin(directive, time.perf_counter() - begun)
                 return
-            replacement = None
-            if self.world.rank == 0:
-                assert directive.restore is not None  # noqa: S101 - only a restore can fail
-                replacement = self._supervisor.restore_failed(directive.restore, problem)
-            directive = vitals.share_object(replacement, device=self.device)
+            directive = instead
         raise InternalError(f"{MAX_RESTORE_TRIES} checkpoints in a row could not be loaded")
+
+    def _bring_there(self, directive: Directive) -> Directive | None:
+        """Load the state and take the logged steps. Returns what was decided instead where either failed, else None."""
+        replacement = None
+        problem = self._load(directive)
+        if problem is not None and self.world.rank == 0:
+            assert directive.restore is not None  # noqa: S101 - only a restore can fail
+            replacement = self._supervisor.restore_failed(directive.restore, problem)
+        if problem is None:
+            problem = self._replay(directive)
+            if problem is None:
+                return None
+            if self.world.rank == 0:
+                replacement = self._supervisor.replay_failed(directive.generation, problem)
+        return vitals.share_object(replacement, device=self.device)
 
     def _build(self, directive: Directive) -> None:
         """Make sure that an engine of the right precision is there, fresh where the start state is wanted."""
@@ -178,10 +197,42 @@ class Session:
         self._same_shape = (meta.world_size, meta.threads) == (self.world.world_size, self.config.train.threads)
         return None
 
+    def _replay(self, directive: Directive) -> str | None:
+        """Go on from the loaded state by the gradient log. Returns None, or why that could not be done."""
+        self.loaded_step = self.position.step
+        if not directive.replay:
+            return None
+        begun = time.perf_counter()
+        found = log_replay.replay(
+            self.engine,
+            self._log_source,
+            directive.replay,
+            rank=self.world.rank,
+            world_size=self.world.world_size,
+            detector=self.detector,
+            policy=self.policy,
+            rounded_at=self._is_rounded_at,
+        )
+        if isinstance(found, str):
+            return found
+        self.detector = found.detector
+        self.position = Position(step=found.step, applied=found.applied, tokens=found.tokens)
+        if self.world.rank == 0:
+            for row in found.rows:  # the supervisor may not have heard of the last ones
+                self._beat.row(dataclasses.replace(row, generation=directive.generation))
+            self._beat.line(
+                "log.replayed", step=found.step, from_step=self.loaded_step, took_s=time.perf_counter() - begun
+            )
+        return None
+
+    def _is_rounded_at(self, step: int) -> bool:
+        return self.config.checkpoint.rounding and step % self.config.checkpoint.interval == 0
+
     def _begin(self, directive: Directive, took_s: float) -> None:
         self.order = DataOrder(self._samples, self.config.seed, directive.skip)
         self.continuity = Continuity(directive.expected_losses, exact=directive.exact and self._same_shape)
-        self.unproven = directive.restore is not None and not directive.expected_losses
+        # Steps of the log lead to a known sum of all words, which proves more than any loss.
+        self.unproven = directive.restore is not None and not directive.expected_losses and not directive.replay
         self._beat.at(Phase.STEP, self.position.step)
         places = vitals.gather_objects(self._bytes_from) if directive.restore is not None else []
         if self.world.rank == 0 and (directive.restore is not None or directive.tier is not None):
@@ -192,6 +243,7 @@ class Session:
                 ref_step=ref.step if ref else 0,
                 generation=directive.generation,
                 step=self.position.step,
+                replayed=self.position.step - self.loaded_step,
                 applied=self.position.applied,
                 tokens=self.position.tokens,
                 precision=self.engine.precision,

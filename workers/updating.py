@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stormsail.platform.checkpoint.log_entry import Outcome
 from stormsail.platform.errors import InternalError
 from stormsail.workers.clip import clip_factor
 from stormsail.workers.detect.verdict import VerdictKind
+from stormsail.workers.gradient_log import GradientLog
 from stormsail.workers.inject import Injector
 from stormsail.workers.schedule import lr_factor, scheduled_lr
 from stormsail.workers.session import Session
 from stormsail.workers.vitals import Vitals, token_correction
 
-APPLIED = "applied"
-_OUTCOMES = {VerdictKind.DROP: "dropped", VerdictKind.EMPTY: "empty", VerdictKind.SKIP: "skipped"}
+APPLIED: Outcome = "applied"
+_OUTCOMES: dict[VerdictKind, Outcome] = {
+    VerdictKind.DROP: "dropped",
+    VerdictKind.EMPTY: "empty",
+    VerdictKind.SKIP: "skipped",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class Update:
         clip: What the gradient was multiplied by to keep the norm limit; 1 is unclipped, 0 no update.
     """
 
-    outcome: str
+    outcome: Outcome
     clip: float
 
     @property
@@ -62,7 +68,15 @@ def set_rate(session: Session, injector: Injector, step: int) -> Rate:
     return Rate(factor, session.engine.set_learning_rate(planned * scale))
 
 
-def update(session: Session, step: int, seen: Vitals, kind: VerdictKind, clip_to: float) -> Update:
+def update(
+    session: Session,
+    step: int,
+    seen: Vitals,
+    kind: VerdictKind,
+    clip_to: float,
+    *,
+    log: GradientLog | None = None,
+) -> Update:
     """Apply the gradient, or throw it away (collective).
 
     Args:
@@ -71,6 +85,7 @@ def update(session: Session, step: int, seen: Vitals, kind: VerdictKind, clip_to
         seen: The step's vitals.
         kind: The verdict on it, no incident.
         clip_to: Norm to clip to, if that is below the configuration's.
+        log: Told of the gradient before it is scaled.
     """
     engine = session.engine
     if not kind.applies_update:
@@ -79,6 +94,8 @@ def update(session: Session, step: int, seen: Vitals, kind: VerdictKind, clip_to
     limit = session.config.train.clip_norm
     clip = clip_factor(seen.grad_norm, clip_to if limit is None else min(limit, clip_to))
     scale = clip * token_correction(seen.tokens, seen.nominal_tokens)
+    if log is not None:
+        log.capture(engine, scale=scale)
     if scale != 1.0:
         engine.scale_gradients(scale)
     if not engine.apply():

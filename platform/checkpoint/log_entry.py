@@ -3,7 +3,7 @@
     magic "SSGL" | version u8 | 3 zeros | header length u32 | SHA-256 of header and gradient | header | gradient
 
 little-endian. The header is canonical JSON; the gradient is the blocks of `gradient_frame.py`, in the order of the
-model's parameters. A step without an update (dropped, empty) has no gradient. (pure)
+model's parameters. A step without an update has no gradient. (pure)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stormsail.platform import exact_json
 from stormsail.platform.checkpoint.gradient_frame import Bits, Cut, decode_gradient, encode_gradient
 from stormsail.platform.errors import CheckpointError
 
-Outcome: TypeAlias = Literal["applied", "dropped", "empty"]
+Outcome: TypeAlias = Literal["applied", "dropped", "skipped", "empty"]
 
 MAGIC = b"SSGL"
 VERSION = 1
@@ -39,14 +39,14 @@ class LoggedStep:
         rank: Whose shard.
         world_size: Ranks that logged a shard each.
         layout: Digest of which elements of which parameters the shard holds, in order.
-        outcome: Whether the update was applied, dropped (non-finite) or empty (no real token).
+        outcome: Whether the update was applied, dropped (non-finite), skipped (suspect) or empty (no real token).
         elements: Gradient values of the shard that follow; 0 where nothing was applied.
         scale: What the gradient was multiplied with: clip factor and token correction.
         rates: The learning rate of each optimizer group.
         applied: Optimizer updates so far, this one included.
         tokens: Real tokens so far, this step's included.
         state_sum: Word sum of this rank's state after the step.
-        seen: What the detectors were shown.
+        seen: What the detectors were shown; rank 0 only.
         row: The step as it was reported; rank 0 only.
     """
 

@@ -47,6 +47,7 @@ _RULES: dict[str, ChangeClass] = {
     "storage": ChangeClass.ALLOWED,
     "checkpoint": ChangeClass.ALLOWED,
     "checkpoint.rounding": ChangeClass.REFUSED,
+    "checkpoint.gradient_log": ChangeClass.REFUSED,
     "detect": ChangeClass.ALLOWED,
     "nonfinite": ChangeClass.ALLOWED,
     "hang": ChangeClass.ALLOWED,
@@ -128,8 +129,10 @@ def classify(key: str) -> ChangeClass:
 
 
 def _class_of(change: KeyChange, stored: RunConfig) -> ChangeClass:
-    if change.key == "checkpoint.every_steps" and stored.checkpoint.rounding:
+    if change.key in ("checkpoint.every_steps", "checkpoint.steps_per_failure") and stored.checkpoint.rounding:
         return ChangeClass.REFUSED  # says at which steps the state is rounded
+    if change.key == "checkpoint.gradient_log" and "off" not in (change.old, change.new):
+        return ChangeClass.ALLOWED  # the gradient is rounded wherever the log goes
     return classify(change.key)
 
 

@@ -28,7 +28,8 @@ def explain(
         default: What to name where nothing closer is known.
     """
     explainer = _Explainer(vocabulary_of(model), at, places, default)
-    return [problem for item in error.errors(include_url=False) for problem in explainer.problems(dict(item))]
+    found = [problem for item in error.errors(include_url=False) for problem in explainer.problems(dict(item))]
+    return list(dict.fromkeys(found))  # each member of a union has its own error, about the same key
 
 
 def place_of(keys: Keys, places: Mapping[Keys, Place], default: Place) -> Place:
@@ -99,7 +100,8 @@ class _Explainer:
         return self._problem((*keys, "kind"), expected, found, f"did you mean `{close}`?" if close else "")
 
     def _hint(self, node: Schema, value: object) -> str:
-        types = {node.get("type"), *(member.get("type") for member in node.get("anyOf", ()))}
+        members = [member for member in (node, *node.get("anyOf", ())) if "const" not in member]
+        types = {member.get("type") for member in members}
         if isinstance(value, str):
             return self._hint_for_text(node, types, value)
         if "string" in types and isinstance(value, int | float):

@@ -11,6 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from stormsail.platform.checkpoint.interval import (
+    KEYFRAME_BYTES_PER_PARAMETER,
+    LOG_BYTES_PER_PARAMETER,
+    best_interval,
+)
 from stormsail.platform.config.detect import DetectSection
 from stormsail.platform.config.section import Args, Count, Fraction, Positive, Seconds, Section, list_to_tuple
 
@@ -109,7 +114,11 @@ class StorageSection(Section):
 class CheckpointSection(Section):
     """When state is saved, and what is kept."""
 
-    every_steps: Positive = Field(10, description="steps between two checkpoints")
+    every_steps: Positive | Literal["auto"] = Field(
+        10,
+        description="steps between two checkpoints; `auto`, with a gradient log: as many as move the fewest bytes",
+    )
+    steps_per_failure: Positive = Field(1000, description="steps between two failures, as far as `auto` need know")
     keep_last: Positive = Field(
         3, description="newest good checkpoints to keep; what the ladder may need is always kept"
     )
@@ -122,6 +131,11 @@ class CheckpointSection(Section):
         "null: half of what is free there; 0: none",
     )
     max_missed: Positive = Field(3, description="saves missed in a row before an alert")
+    gradient_log: Literal["off", "vault", "store"] = Field(
+        "off",
+        description="keep each step's gradient as bf16, so that no finished step is lost: with a process (`vault`, in its "
+        "node's memory) or with a node (`store`); gradients are then rounded to bf16, as part of the run's arithmetic",
+    )
     deltas: bool = Field(default=False, description="write differences to the last keyframe; fewer bytes, same state")
     rounding: bool = Field(
         default=False,
@@ -132,6 +146,17 @@ class CheckpointSection(Section):
     max_delta_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         0.97, description="size of a difference over its keyframe's from which on a rank writes in full"
     )
+
+    @property
+    def interval(self) -> int:
+        """Steps between two checkpoints."""
+        if self.every_steps != "auto":
+            return self.every_steps
+        return best_interval(
+            keyframe_bytes=KEYFRAME_BYTES_PER_PARAMETER,
+            log_bytes=LOG_BYTES_PER_PARAMETER,
+            steps_per_failure=self.steps_per_failure,
+        )
 
 
 class NonfiniteSection(Section):
@@ -299,12 +324,22 @@ class RunConfig(Section):
             raise ValueError("\n".join(found))
         return self
 
+    def _log_contradictions(self) -> Iterator[str]:
+        if self.checkpoint.every_steps == "auto" and self.checkpoint.gradient_log == "off":
+            yield (
+                "checkpoint.every_steps (auto) weighs checkpoints against the gradient log: "
+                "set checkpoint.gradient_log, or a number of steps"
+            )
+        if self.checkpoint.gradient_log == "vault" and self.checkpoint.vault_gib == 0:
+            yield "checkpoint.gradient_log (vault) has no room where checkpoint.vault_gib is 0: set it to `store`"
+
     def _contradictions(self) -> Iterator[str]:
         """What cannot all be meant, one line each, beginning with the key to change."""
         steps = self.train.steps
         if self.schedule.warmup_steps >= steps:
             said = "" if "warmup_steps" in self.schedule.model_fields_set else ", the default,"
             yield f"schedule.warmup_steps ({self.schedule.warmup_steps}){said} must be below train.steps ({steps})"
+        yield from self._log_contradictions()
         spike = self.detect.spike
         if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
             yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"

@@ -46,6 +46,8 @@ class Vocabulary:
             if "discriminator" in node:
                 node = self._plain({"$ref": node["discriminator"]["mapping"][part]})
                 continue
+            if "anyOf" in node:  # whichever member was tried, the key is the same
+                continue
             keys.append(part)
             node = self._child(node, part)
         return tuple(keys), node
@@ -64,7 +66,9 @@ class Vocabulary:
         """The texts that a key may hold, where they are few."""
         if "discriminator" in node:
             return tuple(node["discriminator"]["mapping"])
-        return tuple(value for value in node.get("enum", ()) if isinstance(value, str))
+        members = [self._plain(member) for member in node.get("anyOf", ())]
+        named = [value for part in (node, *members) for value in part.get("enum", [part.get("const")])]
+        return tuple(value for value in named if isinstance(value, str))
 
     def _child(self, node: Schema, part: str | int) -> Schema:
         if isinstance(part, str):
@@ -80,6 +84,8 @@ class Vocabulary:
         return {**self._definitions[node["$ref"].rsplit("/", 1)[1]], **beside}
 
     def _phrase(self, node: Schema) -> str:
+        if "const" in node:
+            return f"`{node['const']}`"
         if "anyOf" in node:
             return " or ".join(self._phrase(self._plain(member)) for member in node["anyOf"])
         if self.choices(node):

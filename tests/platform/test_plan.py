@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.plan import RunPlan, batch_plan, ladder_in_words, plan_run
+from stormsail.platform.plan_text import plan_text
 
 
 def run(**sections: object) -> RunConfig:
@@ -82,6 +83,22 @@ def test_a_checkpoint_has_twelve_bytes_a_parameter_and_takes_its_time() -> None:
     assert checkpoint.upload_s == pytest.approx(100.0)
     assert checkpoint.kept_bytes == 5 * 9_900_000_000
     assert checkpoint.saves == 34
+
+
+def test_a_gradient_log_costs_its_bytes_in_every_step_and_saves_the_steps() -> None:
+    config = run(model={"factory": "m:f"}, checkpoint={"every_steps": 100, "gradient_log": "store"})
+    checkpoint = planned(config, parameters=1_000_000_000).checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.log_bytes, checkpoint.log_kept_bytes) == (1_350_000_000, 405_000_000_000)
+    assert "those before are taken from the gradient log, up to 100 of them" in "\n".join(ladder_in_words(config))
+    assert "1.4 GB a step" in plan_text(planned(config, parameters=1_000_000_000))
+
+
+def test_auto_takes_the_distance_that_moves_the_fewest_bytes() -> None:
+    section = {"every_steps": "auto", "gradient_log": "store", "steps_per_failure": 1000}
+    checkpoint = planned(run(model={"factory": "m:f"}, checkpoint=section), parameters=1000).checkpoint
+    assert checkpoint is not None
+    assert checkpoint.saves == -(-1000 // 121)
 
 
 def test_the_built_in_model_knows_its_parameters_whatever_is_said() -> None:

@@ -17,6 +17,8 @@ from tests.support.run_kit import (
     data_of,
     join_request,
     kinds,
+    log_steps,
+    lost_process,
     small_config,
     step_row,
     written_part,
@@ -244,6 +246,38 @@ class TestIncidents:
         assert again.restore == refs[0]
         assert staff.ledger.record.corrupt == {refs[1]}
         assert data_of(Journal.read(staff.store), "checkpoint.corrupt")["problem"] == "a frame is damaged"
+
+
+class TestGradientLog:
+    @pytest.fixture
+    def staff(self, tmp_path: Path) -> Iterator[Staff]:
+        made = Staff(FragileStore(), tmp_path, small_config(checkpoint={"gradient_log": "store"}))
+        made.begin()
+        made.steps(0, 14)
+        made.checkpoint(10)
+        log_steps(made.store, 1, 8, 17)
+        made.ledger.move(RunEvent.FAULT)
+        made.decider.decide(lost_process(15))
+        yield made
+        made.close()
+
+    def test_a_log_that_was_refused_is_noted_and_its_steps_are_computed(self, staff: Staff) -> None:
+        answer = staff.hearing.replay_failed(2, "damaged")
+        assert (answer.generation, answer.restore, answer.replay) == (3, CheckpointRef(1, 10), ())
+        noted = data_of(Journal.read(staff.store), "log.refused")
+        assert (noted["generation"], noted["problem"]) == (2, "damaged")
+
+    def test_an_older_generation_is_not_heard(self, staff: Staff) -> None:
+        assert staff.hearing.replay_failed(1, "late news").stop_reason
+
+    def test_only_rows_that_were_lost_are_taken_up_and_none_counts_as_progress(self, staff: Staff) -> None:
+        """Steps 15 and 16 were computed and logged, but the process died before anybody heard of them."""
+        rows = tuple(step_row(step, generation=2) for step in range(10, 17))
+        staff.hearing.heartbeat(beat(generation=2, step=17, rows=rows))
+        assert [row.step for row in staff.ledger.look((0, 0)).rows] == list(range(17))
+        assert staff.ledger.record.ladder.completed == -1
+        assert staff.ledger.phase is RunPhase.RECOVERING
+        assert staff.ledger.position == 17
 
 
 class TestFailures:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.run_kit import LIMIT_S, Staff, checkpoint_meta, data_of, kinds, small_config, written_part
+from tests.support.run_kit import (
+    LIMIT_S,
+    Staff,
+    checkpoint_meta,
+    data_of,
+    kinds,
+    log_steps,
+    small_config,
+    written_part,
+)
 
 from stormsail.platform.checkpoint.commits import list_commits
 from stormsail.platform.checkpoint.keys import owner_of
@@ -266,3 +275,32 @@ def test_what_a_repair_is_loading_is_never_deleted(staff: Staff) -> None:
     for step in range(2, 260, 40):
         staff.checkpoint(step, good=True)
     assert first.step in steps_on_store(staff)
+
+
+class TestGradientLog:
+    @pytest.fixture
+    def staff(self, tmp_path: Path) -> Iterator[Staff]:
+        made = Staff(FragileStore(), tmp_path, small_config(checkpoint={**QUICK, "gradient_log": "store"}))
+        made.begin()
+        yield made
+        made.close()
+
+    def test_the_log_is_kept_from_the_newest_checkpoint_but_one_on(self, staff: Staff) -> None:
+        log_steps(staff.store, 1, 0, 12)
+        for step in (4, 8):
+            staff.checkpoint(step)
+        assert logged_steps(staff) == list(range(4, 12))
+        staff.checkpoint(11)
+        assert logged_steps(staff) == [8, 9, 10, 11]
+
+    def test_nothing_is_deleted_while_the_journal_cannot_be_written(self, staff: Staff) -> None:
+        log_steps(staff.store, 1, 0, 12)
+        staff.checkpoint(4)
+        assert isinstance(staff.store, FragileStore)
+        staff.store.refused = "journal/"
+        staff.checkpoint(8)
+        assert logged_steps(staff) == list(range(12))
+
+
+def logged_steps(staff: Staff) -> list[int]:
+    return sorted({int(info.key.split("/")[2]) for info in staff.store.list("log/")})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from tests.support.run_kit import Staff, checkpoint_meta
+from tests.support.run_kit import Staff, checkpoint_meta, log_steps
 
 from stormsail.platform.checkpoint.commits import list_commits
 from stormsail.platform.checkpoint.keyframe import Keyframe
@@ -88,3 +88,10 @@ def test_what_builds_on_a_keyframe_shows_it_and_what_that_saved(
     lines = render_shelf(rows).splitlines()
     assert lines[2].split()[4] == "1/10"
     assert lines[2].split()[5].startswith("-")
+
+
+def test_the_step_that_the_gradient_log_leads_to_is_shown(past: RunPlace) -> None:
+    assert "gradient log" not in render_shelf(list_shelf(past))
+    log_steps(past.store(), 2, 30, 34, ranks=1)
+    assert [row["log_to"] for row in list_shelf(past)] == [None, None, None, 34]
+    assert render_shelf(list_shelf(past)).endswith("the gradient log leads from step 30 to step 34")

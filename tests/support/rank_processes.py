@@ -192,6 +192,9 @@ class _Runner:
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         raise AssertionError((ref, problem))
 
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        raise AssertionError((generation, problem))
+
     def _live(self) -> list[torch.Tensor]:
         return [live for _, _, live in self.session.engine.live_buffers()]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stormsail.platform.checkpoint.keys import log_key
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
@@ -78,6 +79,13 @@ def beat(
 def join_request(worker_rank: int, *, attempt: int = 1, data: str = "data") -> JoinRequest:
     """A worker of this machine asks for a place."""
     return JoinRequest(attempt, worker_rank, "127.0.0.1", f"host-{worker_rank}", 100 + worker_rank, "cpu", data)
+
+
+def log_steps(store: ObjectStore, generation: int, first: int, stop: int, *, ranks: int = 2) -> None:
+    """Entries of the gradient log as far as the supervisor looks at them: they are there."""
+    for step in range(first, stop):
+        for rank in range(ranks):
+            store.put(log_key(generation, step, rank), b"an entry")
 
 
 def numeric_fault(step: int, kind: FaultKind = FaultKind.SPIKE, onset: int | None = None) -> Fault:

@@ -38,6 +38,7 @@ from stormsail.platform.messages import (
 from stormsail.platform.step_values import RANK_VALUES, value_of
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.gradient_log import gradient_log_for
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import DrillError, Injector
 from stormsail.workers.loop import StepLoop
@@ -63,7 +64,9 @@ class Rank:
         self.answers: list[Directive] = []
         self.incidents: list[Incident] = []
         self.failed: list[CheckpointRef] = []
+        self.refused: list[tuple[int, str]] = []
         self.missed: list[tuple[int, int, str]] = []
+        self.log_broken: list[tuple[int, int, str]] = []
         self.rows: list[StepRow] = []
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.phases: set[Phase] = set()
@@ -76,6 +79,9 @@ class Rank:
             deliver=self._deliver,
             missed=lambda *what: self.missed.append(what),
             deadline_s=LIMIT_S,
+        )
+        self.log = gradient_log_for(
+            self.config, store, rank=0, world_size=1, broken=lambda *what: self.log_broken.append(what)
         )
         reader = BatchReader(
             source or Numbers(),
@@ -103,6 +109,7 @@ class Rank:
             beat=self.beat,
             injector=self.injector,
             snapshots=self.snapshots,
+            log=self.log,
         )
 
     def run(self, directive: Directive) -> str:
@@ -111,6 +118,8 @@ class Rank:
             return self.loop.run(directive)
         finally:
             self.snapshots.close(LIMIT_S)
+            if self.log is not None:
+                self.log.close(LIMIT_S)
             self.beat.close()
             self.session.engine.destroy()
 
@@ -121,6 +130,10 @@ class Rank:
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         assert problem
         self.failed.append(ref)
+        return self.answers.pop(0)
+
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        self.refused.append((generation, problem))
         return self.answers.pop(0)
 
     def _hear(self, beat: Heartbeat) -> HeartbeatReply:

@@ -58,6 +58,9 @@ class Post:
         self.failed.append((ref, problem))
         return self.answers.pop(0)
 
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        raise AssertionError(problem)
+
     def _hear(self, beat: Heartbeat) -> HeartbeatReply:
         self.lines |= {kind: dict(fields) for _, kind, fields in beat.lines}
         return HeartbeatReply()

@@ -47,6 +47,7 @@ REFUSED = [
     "train.global_batch",
     "train.precision",
     "train.clip_norm",
+    "checkpoint.gradient_log",
     "checkpoint.rounding",
     "train",
     "a_key_of_tomorrow",
@@ -133,3 +134,12 @@ def test_with_rounding_the_checkpoint_steps_are_part_of_the_arithmetic() -> None
     assert compare_configs(with_(10, rounding=False), with_(20, rounding=False)).refused == ()
     (refused,) = compare_configs(with_(10, rounding=True), with_(20, rounding=True)).refused
     assert refused.key == "checkpoint.every_steps"
+
+
+def test_the_gradient_log_may_move_but_not_begin_or_end() -> None:
+    def with_(where: str) -> RunConfig:
+        return run(checkpoint={"gradient_log": where})
+
+    assert [item.key for item in compare_configs(with_("vault"), with_("store")).allowed] == ["checkpoint.gradient_log"]
+    for old, new in (("off", "store"), ("vault", "off")):
+        assert [item.key for item in compare_configs(with_(old), with_(new)).refused] == ["checkpoint.gradient_log"]

@@ -90,6 +90,11 @@ class TestCase59MistypedKeys:
             "found the unknown key `chekpoint_every`; did you mean `checkpoint.every_steps`?"
         }
 
+    def test_a_mistyped_word_beside_a_number_is_one_problem(self, problems: Problems) -> None:
+        (said,) = problems(GOOD + "checkpoint: {every_steps: autox, gradient_log: store}\n").values()
+        assert "expected a whole number of at least 1 or `auto` (" in said
+        assert said.endswith("found the text `autox`; did you mean `auto`?")
+
     def test_a_right_key_in_the_wrong_section_is_sent_home(self, problems: Problems) -> None:
         found = problems("name: x\ntrain:\n  steps: 200\n  min_ratio: 0.1\n")
         assert found["train.min_ratio"].startswith("run.yaml:4: train.min_ratio: expected a key of `train`")
