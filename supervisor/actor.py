@@ -12,10 +12,12 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from stormsail.platform.checkpoint.log_place import LogPlace, place_of_log
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.dump import dump_config, parse_dump
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import InternalError, StormsailError
+from stormsail.platform.home import Home
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
@@ -26,6 +28,8 @@ from stormsail.platform.messages import (
     Placement,
     WorkerFailure,
 )
+from stormsail.platform.storage.open import open_store
+from stormsail.platform.vault.folder import VaultFolder
 from stormsail.supervisor import nodes
 from stormsail.supervisor.attempt import run_attempt
 from stormsail.supervisor.attempt_result import AttemptResult
@@ -36,6 +40,7 @@ from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
 from stormsail.supervisor.vaults import Vaults, environment
 from stormsail.workers import quiet
 from stormsail.workers.entry import NAMESPACE, Assignment
+from stormsail.workers.vault_link import RayVaultLink
 
 LINGER_S = 60.0
 OTHERS_S = 3.0  # whoever retires this actor has seen the end; other followers look every half second
@@ -67,7 +72,6 @@ class SupervisorActor:
                 spec,
                 owner=f"{socket.gethostname()} pid {os.getpid()}",
                 host=ray.util.get_node_ip_address(),
-                node=ray.get_runtime_context().get_node_id(),
                 hands=ClusterHands(
                     prepare=self._prepare,
                     wait_for_room=self._wait_for_room,
@@ -76,11 +80,18 @@ class SupervisorActor:
                     clear=self._vaults.end,
                     witness=look_everywhere,
                 ),
+                log_place=self._log_place(parse_dump(spec.config)),
             )
         except StormsailError as error:
             # Said to whoever looks: an actor that dies while it is made is made again and again, without a word.
             self._refused = error
         threading.Thread(target=self._live, name="stormsail-run", daemon=True).start()
+
+    def _log_place(self, config: RunConfig) -> LogPlace:
+        node = ray.get_runtime_context().get_node_id()
+        vault = VaultFolder.of(Home.here(), self._spec.store.url, node)
+        elsewhere = RayVaultLink(self._spec.actor, node, rank=-1, ranks_here=0)
+        return place_of_log(config.checkpoint.gradient_log, open_store(self._spec.store), vault.store, elsewhere)
 
     @property
     def _run(self) -> RunSupervisor:

@@ -195,7 +195,10 @@ class Keeper:
             self._delete_spare_log()
 
     def _delete_spare_log(self) -> None:
-        """Keep the log from the newest checkpoint but one on: the newest one may turn out to be damaged."""
+        """Keep the log from the newest checkpoint but one on: the newest one may turn out to be damaged.
+
+        Workers do the same with what lies in the memory of their nodes.
+        """
         record, steps = self._ledger.record, sorted(item.ref.step for item in self._ledger.candidates())
         oldest = steps[-2] if len(steps) > 1 else 0
         keys = spare(record.generations, [info.key for info in self._store.list(LOG)], from_step=oldest)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stormsail.platform.checkpoint.log_place import place_of_log
+from stormsail.platform.checkpoint.log_place import LogPlace
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import FencedError, InternalError, StorageError, StorageUnavailableError, StormsailError
@@ -23,7 +23,6 @@ from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.messages import Directive, FaultKind
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
-from stormsail.platform.vault.folder import VaultFolder
 from stormsail.supervisor import faults, mirror
 from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.committer import Committer
@@ -103,13 +102,15 @@ class RunSupervisor:
         owner: Who this is, for people: host and pid.
         host: Address that workers reach this process at.
         hands: What is done in the cluster.
-        node: Ray's id of the node that this process is on.
+        log_place: Where the gradient log is; None: in the run's store.
 
     Raises:
         StormsailError: The run cannot be opened: it is owned by somebody else, or its storage fails.
     """
 
-    def __init__(self, spec: RunSpec, *, owner: str, host: str, hands: ClusterHands, node: str = "") -> None:
+    def __init__(
+        self, spec: RunSpec, *, owner: str, host: str, hands: ClusterHands, log_place: LogPlace | None = None
+    ) -> None:
         self.spec = spec
         self.config: RunConfig = parse_dump(spec.config)
         self._hands = hands
@@ -126,8 +127,6 @@ class RunSupervisor:
         self.ledger = Ledger(
             self._store, Path(spec.folder), writer=spec.owner_id, deadline_s=self.config.journal.deadline_s
         )
-        vault = VaultFolder.of(Home.here(), spec.store.url, node)
-        log_place = place_of_log(self.config.checkpoint.gradient_log, self._store, vault.store)
         self._keeper = Keeper(self.config, self.ledger, self._store)
         self._committer = Committer(
             self._store,

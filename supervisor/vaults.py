@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import StormsailError
+from stormsail.platform.errors import ObjectMissingError, StormsailError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.store import ObjectInfo
 from stormsail.platform.vault.folder import VaultFolder, shared_memory_bytes, sweep
 from stormsail.platform.vault.keeper import VaultKeeper, VaultState
 from stormsail.workers import quiet
@@ -96,6 +97,19 @@ class VaultActor:
     def end_copy(self, name: str, record: bytes) -> None:
         """See `VaultKeeper.end_copy`."""
         self._keeper.end_copy(name, record)
+
+    def log_infos(self, prefix: str, start_after: str | None) -> list[ObjectInfo]:
+        """What this node holds of the gradient log."""
+        store = self._keeper.folder.store()
+        return [] if store is None else list(store.list(prefix, start_after=start_after))
+
+    def log_entry(self, key: str) -> bytes | None:
+        """An entry of the gradient log that this node holds, or None."""
+        store = self._keeper.folder.store()
+        try:
+            return None if store is None else store.get(key)
+        except ObjectMissingError:
+            return None
 
     def end(self) -> None:
         """See `VaultKeeper.end`."""

@@ -230,8 +230,11 @@ class _Worker:
         return VaultFolder.of(Home.here(), self.assignment.store.url, node), node
 
     def _log_place(self, store: ObjectStore) -> LogPlace:
-        folder, _ = self._vault()
-        return place_of_log(self.config.checkpoint.gradient_log, store, folder.store)
+        from stormsail.workers.vault_link import RayVaultLink
+
+        folder, node = self._vault()
+        elsewhere = RayVaultLink(self.assignment.actor, node, self.worker_rank, ranks_here=0)
+        return place_of_log(self.config.checkpoint.gradient_log, store, folder.store, elsewhere)
 
     def _begin_generation(self, generation: int, snapshots: SnapshotWriter) -> None:
         snapshots.drop_before(generation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from stormsail.platform.checkpoint.records import unseal
 from stormsail.platform.errors import CheckpointError, ClusterError, StormsailError
 from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.store import ObjectInfo
 from stormsail.platform.vault.image import ImageRecord
 from stormsail.platform.vault.images import Image
 from stormsail.platform.vault.keeper import chunks
@@ -59,12 +61,32 @@ class RayVaultLink:
 
     def elsewhere(self, ref: CheckpointRef) -> Iterator[Image]:
         """See `VaultLink.elsewhere`. A vault that does not answer is passed over."""
+        for node, address in self._others():
+            yield from self._images_of(node, address, ref)
+
+    def log_infos(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        """See `Elsewhere.log_infos`. A vault that does not answer is passed over."""
+        for node, _ in self._others():
+            with contextlib.suppress(ClusterError):  # gone with its node: nothing is there
+                yield from self._ask(node, "log_infos", prefix, start_after)
+
+    def log_entry(self, key: str) -> bytes | None:
+        """See `Elsewhere.log_entry`. A vault that does not answer is passed over."""
+        for node, _ in self._others():
+            with contextlib.suppress(ClusterError):
+                found: bytes | None = self._ask(node, "log_entry", key)
+                if found is not None:
+                    return found
+        return None
+
+    def _others(self) -> Iterator[tuple[str, str]]:
+        """Id and address of the other nodes that have a vault."""
         import ray
 
         for node in ray.nodes():
             name = str(node["NodeID"])
             if node["Alive"] and name != self.node and self._handle(name) is not None:
-                yield from self._images_of(name, str(node["NodeManagerAddress"]), ref)
+                yield name, str(node["NodeManagerAddress"])
 
     def _images_of(self, node: str, address: str, ref: CheckpointRef) -> Iterator[Image]:
         try:

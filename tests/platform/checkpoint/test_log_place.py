@@ -13,6 +13,7 @@ from stormsail.platform.errors import ObjectMissingError, StorageError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.storage.store import ObjectInfo
 from stormsail.platform.vault.folder import VaultFolder
 
 
@@ -60,11 +61,32 @@ def test_both_are_listed_in_order_and_each_once(place: NodeLog, store: MemorySto
     assert [info.key for info in place.list("log/", start_after=KEY)] == [log_key(1, 8, 0)]
 
 
-def test_deleting_reaches_both(place: NodeLog, store: MemoryStore) -> None:
-    store.put(KEY, b"s")
-    place.put(KEY, b"n")
-    place.delete(KEY)
-    assert list(place.list()) == []
+class OtherNodes:
+    """The memories of other nodes, without the cluster between."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+
+    def log_infos(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        return self.store.list(prefix, start_after=start_after)
+
+    def log_entry(self, key: str) -> bytes | None:
+        try:
+            return self.store.get(key)
+        except ObjectMissingError:
+            return None
+
+
+def test_what_another_node_holds_is_found_there(vault: VaultFolder, store: MemoryStore) -> None:
+    """Ranks may come back on other nodes than those that they wrote on."""
+    others = OtherNodes()
+    place = NodeLog(vault.store, store, others)
+    others.store.put(log_key(1, 6, 1), b"far")
+    place.put(KEY, b"near")
+    assert [info.key for info in place.list("log/")] == [log_key(1, 6, 1), KEY]
+    assert place.get(log_key(1, 6, 1)) == b"far"
+    with pytest.raises(ObjectMissingError):
+        place.get(log_key(1, 9, 9))
 
 
 def test_a_node_without_a_vault_says_so(store: MemoryStore) -> None:
