@@ -71,6 +71,7 @@ class Journal:
         self._sleep = sleep
         self._fence: FencedError | None = None
         self._no_try_before_s = clock()
+        self._problem = ""
         self._state = threading.Lock()  # numbers, the file and what is unsent; never held while sending
         self._sending = threading.Lock()  # one sender at a time: the store never has a hole
 
@@ -114,6 +115,11 @@ class Journal:
         """Events that are in the file and not in the store."""
         with self._state:
             return len(self._unsent)
+
+    @property
+    def problem(self) -> str:
+        """Why the store did not take the last event that was tried, or ""."""
+        return self._problem
 
     def append(
         self,
@@ -207,11 +213,11 @@ class Journal:
         while self.pending and self._sending.acquire(timeout=wait_s):
             try:
                 self._drain()
-                self._no_try_before_s = self._clock()
+                self._no_try_before_s, self._problem = self._clock(), ""
             except FencedError:
                 raise
             except StorageError as error:
-                self._no_try_before_s = self._clock() + _HOLD_OFF_S
+                self._no_try_before_s, self._problem = self._clock() + _HOLD_OFF_S, error.what
                 _log.warning("journal.unsent pending=%d file=%s why=%r", self.pending, self._file.path, error.what)
                 return error
             finally:

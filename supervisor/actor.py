@@ -186,10 +186,10 @@ class SupervisorActor:
 
     @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
     def look(self, cursor: tuple[int, int]) -> Snapshot:
-        """See `Ledger.look`."""
+        """See `RunSupervisor.look`."""
         if self._refused is not None:
             return Snapshot((), (), cursor, 0, RunPhase.FAILED, over=True, error=self._refused)
-        return self._run.ledger.look(cursor)
+        return self._run.look(cursor)
 
     @ray.method(concurrency_group="people")  # type: ignore[untyped-decorator]
     def request_stop(self, reason: str) -> None:

@@ -11,6 +11,9 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.workers.entry import Assignment, worker_main
 
+# What Ray Train raises where it got no placement group; the types have no public name.
+_NO_ROOM = ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError")
+
 
 def torch_config(backend: str) -> TorchConfig:
     """A Ray Train backend that starts no process group: joining is between the workers and the supervisor."""
@@ -74,8 +77,13 @@ def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, sto
     except WorkerGroupError as error:
         return _failed_workers(error)
     except (ControllerError, TrainingFailedError, RayError) as error:  # the last: Ray Train's controller itself died
-        return AttemptResult(ok=False, errors={-1: _first_line(error)})
+        return _failed_group(error)
     return AttemptResult(ok=True, errors={})
+
+
+def _failed_group(error: Exception) -> AttemptResult:
+    cause = getattr(error, "controller_failure", error)
+    return AttemptResult(ok=False, errors={-1: _first_line(cause)}, no_room=type(cause).__name__ in _NO_ROOM)
 
 
 def _failed_workers(error: Any) -> AttemptResult:

@@ -39,6 +39,7 @@ StorageOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Add this package's commands."""
     from stormsail.supervisor import shelf_commands
+    from stormsail.supervisor.alerting import commands as alert_commands
 
     app.command()(train)
     app.command()(attach)
@@ -52,6 +53,7 @@ def register(app: typer.Typer) -> None:
     shelf.command("verify")(checkpoints_verify)
     shelf_commands.register(shelf)
     app.add_typer(shelf, name="checkpoints")
+    alert_commands.register(app)
 
 
 def _notify(text: str) -> None:

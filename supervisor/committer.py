@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, Manifest, RankPart
 from stormsail.platform.checkpoint.writer import commit
@@ -30,6 +31,13 @@ class _Save:
     @property
     def complete(self) -> bool:
         return self.meta is not None and len(self.parts) == self.meta.world_size
+
+
+class OnMissed(Protocol):
+    """Hears of a save that was given up."""
+
+    def __call__(self, generation: int, step: int, why: str, /, *, finite: bool = True) -> None:
+        """Take note; `finite` is false where the state itself held numbers that are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class Committer:
         store: The run's store.
         deadline_s: How long a save may wait for its last part.
         on_commit: Called with each published checkpoint, from this object's thread.
-        on_missed: Called with (generation, step, why) for each abandoned one.
+        on_missed: Called for each abandoned one.
         parent_of: Gives a generation's parent checkpoint.
         on_broken: Told of a bug; without it a committer that no longer works would go unnoticed.
     """
@@ -63,7 +71,7 @@ class Committer:
         *,
         deadline_s: float,
         on_commit: Callable[[Committed], None],
-        on_missed: Callable[[int, int, str], None],
+        on_missed: OnMissed,
         parent_of: Callable[[int], CheckpointRef | None],
         on_broken: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
@@ -175,6 +183,13 @@ class Committer:
 
     def _publish(self, ref: CheckpointRef, save: _Save) -> None:
         if save.meta is None:
+            return
+        spoilt = {part.rank: part.nonfinite for part in save.parts.values() if part.nonfinite}
+        if spoilt:
+            # Never restored anyway; and a save that is refused is heard of a step before its gradients tell.
+            where = ", ".join(f"{count} on rank {rank}" for rank, count in sorted(spoilt.items()))
+            why = f"weights or moments hold numbers that are not finite: {where}"
+            self._on_missed(ref.generation, ref.step, why, finite=False)
             return
         try:
             manifest = commit(

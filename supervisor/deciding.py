@@ -19,6 +19,7 @@ from stormsail.supervisor.faults import Described
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.log_extent import find_reach
 from stormsail.supervisor.phases import RunEvent
+from stormsail.supervisor.shadow import in_shadow
 
 _EXPECTED_LOSSES = 5
 _RETRY_S = 1.0
@@ -105,6 +106,11 @@ class Decider:
             self._question = _Question(self._ledger.record.ladder, fault, described)
             return self._carry_out(self._question)
 
+    def would_decide(self, fault: ladder.Fault) -> ladder.Decision:
+        """What the answer to a fault would be; nothing is journalled, and nothing is remembered."""
+        with self._ledger.lock:
+            return self._ask(self._ledger.record.ladder, fault, generation=self._ledger.record.generation + 1)
+
     def decide_again(self, *, without_log: bool = False) -> Directive:
         """Answer the last fault (or the start) once more, with the checkpoints that are there now.
 
@@ -134,15 +140,9 @@ class Decider:
         if self._all_damaged():
             return self._refuse_to_begin_anew()
         fault = asked.fault
-        decision = ladder.decide(
-            asked.state,
-            fault,
-            self._ledger.candidates(),
-            self.policy,
-            self._ledger.record.lr_events,
-            run_precision=self._config.train.precision,
-            generation=self._next_generation(),
-        )
+        decision = self._ask(asked.state, fault, generation=self._next_generation())
+        if self._config.ladder.shadow:
+            decision = in_shadow(decision)
         self._ledger.note(
             "ladder.decided",
             step=fault.step,
@@ -160,6 +160,17 @@ class Decider:
         self.caught_up_at = self._ledger.highest
         self.first_step_of = generation
         return self._directive(decision, generation, replay, expected, exact=unchanged)
+
+    def _ask(self, state: ladder.LadderState, fault: ladder.Fault, *, generation: int) -> ladder.Decision:
+        return ladder.decide(
+            state,
+            fault,
+            self._ledger.candidates(),
+            self.policy,
+            self._ledger.record.lr_events,
+            run_precision=self._config.train.precision,
+            generation=generation,
+        )
 
     def _stop_for_good(self, decision: ladder.Decision, asked: _Question) -> Directive:
         described, step = asked.described, asked.fault.step

@@ -14,10 +14,12 @@ from stormsail.platform.messages import StepRow
 from stormsail.supervisor import telling
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
+from stormsail.supervisor.watch.waiting import Wait
 
 _LOOK_EVERY_S = 0.5
 _AWAY_LIMIT_S = 90.0
 _AVERAGE_OVER = 20
+_LONG_WAIT_S = 10.0
 
 
 class Looker(Protocol):
@@ -61,6 +63,7 @@ class Screen:
         self._terminal = out.isatty()
         self._recent: deque[StepRow] = deque(maxlen=_AVERAGE_OVER)
         self._line = ""
+        self._told_wait = ""
 
     def show(self, snapshot: Snapshot) -> None:
         """Show what is new."""
@@ -72,10 +75,22 @@ class Screen:
             self._recent.append(row)
             if not self._terminal and (row.step + 1) % self._config.train.log_every == 0:
                 emit(f"{telling.clock(row.time_s)} {self._label}{self._describe(row)}", stream=self._out)
+        waits = self._waits(snapshot.waiting)
         if self._terminal and not snapshot.over:
-            last = self._describe(self._recent[-1]) if self._recent else ""
+            last = waits or (self._describe(self._recent[-1]) if self._recent else "")
             busy = f"[{snapshot.phase}] " if snapshot.phase is not RunPhase.RUNNING else ""
             self._rewrite(f"{self._label}{busy}{last}")
+
+    def _waits(self, wait: Wait | None) -> str:
+        """What a long wait is for and until when, or ""; where there is no terminal, each is a line of its own, once."""
+        if wait is None or wait.age_s < _LONG_WAIT_S:
+            self._told_wait = "" if wait is None else self._told_wait
+            return ""
+        text = f"waiting for {wait.what}, until {telling.clock(time.time() + wait.left_s)} at most"
+        if not self._terminal and self._told_wait != wait.what:
+            self._told_wait = wait.what
+            emit(f"{telling.clock(time.time())} {self._label}{text}", stream=self._out)
+        return text
 
     def close(self) -> None:
         """Leave the last line standing."""

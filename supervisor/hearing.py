@@ -15,6 +15,7 @@ from stormsail.platform.errors import ConfigError, FencedError
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
+    FaultKind,
     Heartbeat,
     HeartbeatReply,
     Incident,
@@ -31,6 +32,7 @@ from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent, RunPhase
 from stormsail.supervisor.watch import hang, throughput
+from stormsail.supervisor.watch.waiting import Wait, describe
 
 SETTLE_S = 30.0
 _PLACEMENT_WAIT_S = 2.0
@@ -58,6 +60,7 @@ class Hearing:
         committer: Committer,
         membership: Membership,
     ) -> None:
+        self._config = config
         self._ledger = ledger
         self._decider = decider
         self._keeper = keeper
@@ -73,6 +76,7 @@ class Hearing:
         self._throughput = throughput.Throughput()
         self._last_line: dict[tuple[int, int], int] = {}
         self._listening = False
+        self._begun_s = time.monotonic()
         self.abort = ""
         self.stuck_rank = -1
         self.flights: dict[int, str] = {}
@@ -86,6 +90,7 @@ class Hearing:
             self._listening = True
             self.abort, self.failures, self.fired_s, self.loop_end = "", [], None, {}
             self.stuck_rank, self.flights, self._watched = -1, {}, hang.Watched()
+            self._begun_s = time.monotonic()
             self._throughput = throughput.Throughput()
             self._last_line = {key: number for key, number in self._last_line.items() if key[0] == attempt}
 
@@ -165,6 +170,19 @@ class Hearing:
         with self._ledger.lock:
             return self._watched
 
+    def waiting(self) -> Wait | None:
+        """What holds up the first step of the attempt, or None; takes no lock of the ledger's."""
+        if not self._listening or self._ledger.phase not in (RunPhase.STARTING, RunPhase.RECOVERING):
+            return None
+        return describe(
+            self._watched,
+            self._limits,
+            joined=len(self._membership.workers),
+            expected=self._config.cluster.workers,
+            begun_s=self._begun_s,
+            now_s=time.monotonic(),
+        )
+
     def want_evidence(self, *, wanted: bool) -> None:
         """Ask every rank for its last collectives, with the answers to its heartbeats; `flights` takes them up."""
         with self._ledger.lock:
@@ -232,6 +250,8 @@ class Hearing:
             self.loop_end = fields
         elif kind == "checkpoint.missed":
             self._keeper.missed(int(fields["generation"]), int(fields["step"]), str(fields["why"]))
+        elif kind == "incident.shadowed":
+            self._shadowed(fields)
         else:
             if kind in ("rank.slow", "rank.stalled"):
                 fields["host"] = self._membership.host_of(int(fields["rank"]))
@@ -239,6 +259,34 @@ class Hearing:
                 fields |= self._replay_ended()
             self._ledger.note(kind, **fields)
         self._last_line[key] = number  # now: what could not be noted, as the disk was full, is said again
+
+    def _shadowed(self, fields: dict[str, Any]) -> None:
+        """Shadow mode: say what would have been done about an incident; training has gone on already."""
+        kind, reason = FaultKind(fields["kind"]), str(fields["evidence"].get("reason", ""))
+        decision = self._decider.would_decide(
+            ladder.Fault(
+                kind=kind,
+                step=int(fields["step"]),
+                onset=int(fields["onset"]),
+                time_s=time.time(),
+                signature=str(kind),
+                detail=reason,
+            )
+        )
+        told = decision.to_json()
+        self._ledger.note(
+            "ladder.shadowed",
+            step=int(fields["step"]),
+            kind=str(kind),
+            onset=int(fields["onset"]),
+            severity=float(fields["severity"]),
+            evidence=fields["evidence"],
+            error=reason,
+            action=decision.action,
+            reason=decision.reason,
+            tier=told["tier"],
+            restore=told["restore"],
+        )
 
     def _replay_ended(self) -> dict[str, Any]:
         if self._ledger.phase is RunPhase.REPLAYING:

@@ -96,9 +96,9 @@ class Keeper:
         self._retain()
         self._clear_given_up()
 
-    def missed(self, generation: int, step: int, why: str) -> None:
+    def missed(self, generation: int, step: int, why: str, /, *, finite: bool = True) -> None:
         """A save was abandoned; training goes on."""
-        self._ledger.note("checkpoint.missed", step=step, generation=generation, why=why)
+        self._ledger.note("checkpoint.missed", step=step, generation=generation, why=why, finite=finite)
         ref = CheckpointRef(generation, step)
         self._given_up = {ref: self._clock()} | self._given_up
         if ref in self._missed:

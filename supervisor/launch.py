@@ -10,9 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from stormsail.platform.alerts.references import check_references, keep_variables
 from stormsail.platform.config.change import compare_configs
 from stormsail.platform.config.dump import dump_config, parse_dump
-from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.model import AlertsSection, RunConfig
 from stormsail.platform.errors import (
     CheckpointError,
     ConfigError,
@@ -27,6 +28,7 @@ from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import nodes, places, telling
+from stormsail.supervisor.alerting.desk import VARIABLES
 from stormsail.supervisor.record import Record, fold
 from stormsail.supervisor.run import RunSpec
 from stormsail.workers.quiet import mute_error_feed
@@ -165,6 +167,7 @@ def launch(
         ClusterError: The cluster cannot be joined, or one of its nodes lacks the package.
         StorageError: The store is not there, or not fit for the purpose.
     """
+    check_references(config.alerts, os.environ)
     root = places.root_address(config.storage, home, notify)
     store = open_store(root)
     _check_resumable(store, root, config.name, options)
@@ -178,6 +181,7 @@ def launch(
     places.remember(home, config.name, config.storage, ray_address)
     spec = _spec(config, place, home, config_folder, options)
     spec = replace(spec, changes=changes, stop_step=stop_step)
+    keep_variables(config.alerts, os.environ, Path(spec.folder) / VARIABLES)
     notify(f"run {config.name}: state in {place.address.url}, logs in {spec.folder}/logs")
     return Launched(_create(spec, place), place)
 
@@ -360,7 +364,8 @@ def _create(spec: RunSpec, place: RunPlace) -> Any:
 def twin_of(config: RunConfig) -> RunConfig:
     """The same run without faults, under a name of its own."""
     drill = config.drill.model_copy(update={"faults": (), "twin_step": None})
-    return config.model_copy(update={"name": f"{config.name[: _LONGEST_NAME - len(_TWIN)]}{_TWIN}", "drill": drill})
+    name = f"{config.name[: _LONGEST_NAME - len(_TWIN)]}{_TWIN}"
+    return config.model_copy(update={"name": name, "drill": drill, "alerts": AlertsSection()})
 
 
 def outcome_of(place: RunPlace) -> Record:

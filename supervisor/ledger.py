@@ -25,6 +25,7 @@ from stormsail.supervisor.ladder import CandidateCheckpoint, LadderState
 from stormsail.supervisor.phases import START, RunEvent, RunPhase, advance
 from stormsail.supervisor.record import Record, apply, fold
 from stormsail.supervisor.replay_verdict import ReplayVerdict, compare
+from stormsail.supervisor.watch.waiting import Wait
 
 _RECENT_ROWS = 4096
 
@@ -41,6 +42,7 @@ class Snapshot:
         phase: What the run does.
         over: Whether the supervisor has nothing more to do.
         error: Why the supervisor itself gave up, or None.
+        waiting: What holds up the first step, or None.
     """
 
     events: tuple[Event, ...]
@@ -50,6 +52,7 @@ class Snapshot:
     phase: RunPhase
     over: bool
     error: StormsailError | None
+    waiting: Wait | None = None
 
 
 class Ledger:
@@ -237,11 +240,15 @@ class Ledger:
         """The last finished steps, oldest first."""
         return tuple(row for _, row in tuple(self._rows)[-count:])
 
-    def flush(self, deadline_s: float) -> None:
-        """Send rows and events that wait for the store."""
-        self._series.flush()
-        if self._journal.pending:
-            self._journal.flush(deadline_s)
+    @property
+    def problem(self) -> str:
+        """Why the store did not take the last event that was tried, or ""."""
+        return self._journal.problem
+
+    def flush(self, deadline_s: float) -> int:
+        """Send rows and events that wait for the store; returns how many it has not taken."""
+        rows = self._series.flush()
+        return rows + (self._journal.flush(deadline_s) if self._journal.pending else 0)
 
     def _read_past(self, store: ObjectStore) -> None:
         """Take up what earlier supervisors saw, fork by fork as they did: what was thrown away need not come again."""

@@ -11,33 +11,43 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stormsail.platform.checkpoint.log_place import LogPlace
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import FencedError, InternalError, StorageError, StorageUnavailableError, StormsailError
+from stormsail.platform.errors import (
+    ClusterError,
+    FencedError,
+    InternalError,
+    StorageError,
+    StorageUnavailableError,
+    StormsailError,
+)
 from stormsail.platform.home import Home
 from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.messages import Directive, FaultKind
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import faults, mirror
+from stormsail.supervisor.alerting.desk import AlertDesk
 from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.committer import Committer
 from stormsail.supervisor.deciding import Decider
 from stormsail.supervisor.evidence.collecting import HangCollector, Look
 from stormsail.supervisor.hearing import SETTLE_S, Hearing
 from stormsail.supervisor.keeping import Keeper
-from stormsail.supervisor.ledger import Ledger, parent_of
+from stormsail.supervisor.ledger import Ledger, Snapshot, parent_of
 from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent
+from stormsail.supervisor.watch import outage
 from stormsail.supervisor.writing_report import store_report
 
 LEASE_TTL_S = 30.0
 _TICK_S = 1.0
 _FLUSH_EVERY_S = 5.0
+_MOST_STARTS_WITHOUT_ROOM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +173,12 @@ class RunSupervisor:
             members=self._membership.members,
             look=hands.witness,
             limit_s=self.config.hang.evidence_s,
+            shadow=self.config.ladder.shadow,
         )
         self._mirror: mirror.MirrorProcess | None = None
+        self._desk: AlertDesk | None = None
+        self._outage = outage.Outage()
+        self._starts_without_room = 0
         self._lease_lock = threading.Lock()
 
     # ---------------------------------------------------------------------- course
@@ -205,6 +219,8 @@ class RunSupervisor:
         self._keeper.adopt()
         self._keeper.sweep(time.time())
         settings = mirror.settings_for(self.config, self.spec.store, Home.here())
+        if self.config.alerts.channels:
+            self._desk = AlertDesk(self.config.alerts, self.ledger, Path(self.spec.folder), run=self.spec.name)
         if settings is not None:
             log = Path(self.spec.folder) / "logs" / "mlflow.log"
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -252,7 +268,25 @@ class RunSupervisor:
         if result.ok and self._ended_as_asked():
             self._ended_well()
             return None
+        if result.no_room and not self.ledger.stop_reason:
+            return self._without_room(directive, result)
+        self._starts_without_room = 0
         return self._failed(result)
+
+    def _without_room(self, directive: Directive, result: AttemptResult) -> Directive:
+        """Somebody else took the room between the check and the start: no fault of this run, and no tier."""
+        self._starts_without_room += 1
+        why = "; ".join(result.errors.values())
+        self.ledger.note("resources.lost", step=self.ledger.position, why=why, times=self._starts_without_room)
+        self.ledger.move(RunEvent.RESOURCES_LOST)
+        if self._starts_without_room == _MOST_STARTS_WITHOUT_ROOM:
+            raise ClusterError(
+                f"the room for {self.config.cluster.workers} workers was gone {self._starts_without_room} times "
+                f"when they were to start: {why}",
+                where="cluster",
+                todo="give this run nodes of its own, or lower cluster.workers or cluster.cpus_per_worker",
+            )
+        return directive
 
     def _failed(self, result: AttemptResult) -> Directive | None:
         """An attempt broke off: find the first cause, and ask what to do about it."""
@@ -340,6 +374,8 @@ class RunSupervisor:
     def _close(self) -> None:
         self._committer.close()
         self._collector.close(self.config.hang.evidence_s)
+        if self._desk is not None:
+            self._desk.close()
         fenced = isinstance(self.ledger.error, FencedError)
         if not fenced:  # otherwise the vaults are another supervisor's by now
             self._hands.clear()
@@ -362,6 +398,10 @@ class RunSupervisor:
             self._lease.release()
 
     # --------------------------------------------------------------------- people
+
+    def look(self, cursor: tuple[int, int]) -> Snapshot:
+        """See `Ledger.look`; also what the run waits for."""
+        return replace(self.ledger.look(cursor), waiting=self.hearing.waiting())
 
     def request_stop(self, reason: str) -> None:
         """Stop at the next step, on all ranks alike, saving state."""
@@ -387,6 +427,12 @@ class RunSupervisor:
         self.ledger.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
         self.hearing.abort = self.hearing.abort or str(self.ledger.error)
 
+    def _tell_outage(self, unsent: int, now: float) -> None:
+        """Say when the store goes away and when it comes back; called after each try to send."""
+        self._outage, news = outage.observe(self._outage, unsent, now)
+        if news is not None:
+            self.ledger.note(news.kind, for_s=news.for_s, why=self.ledger.problem or "it takes nothing")
+
     def _tick(self) -> None:
         """Renew the lease, send what waits, and look for ranks that are stuck."""
         last_renewal = last_flush = time.monotonic()
@@ -395,16 +441,16 @@ class RunSupervisor:
             try:
                 if now - last_flush > _FLUSH_EVERY_S:
                     last_flush = now
-                    self.ledger.flush(_TICK_S)
+                    self._tell_outage(self.ledger.flush(_TICK_S), now)
                 if now - last_renewal > LEASE_TTL_S / 3:
                     last_renewal = now
                     with self._lease_lock:  # not the ledger's: a store that is slow must not hold up heartbeats
                         self._lease.renew(time.time())
+                self._hands.look(self.ledger.note)
             except FencedError as error:
                 self.ledger.error = error
                 self.hearing.abort = str(error)
                 return
-                self._hands.look(self.ledger.note)
             except StorageError:
                 continue  # the store is away: nothing is lost, and the next tick is soon
             self._collector.watch()

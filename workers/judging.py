@@ -17,9 +17,11 @@ from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.plan import Plan, differences
 from stormsail.workers.rows import spike_values
 from stormsail.workers.session import Session
+from stormsail.workers.shadow import Told, softened
 from stormsail.workers.vitals import Vitals
 
 _SLOW_AGAIN_STEPS = 500
+_SHADOW_QUIET_STEPS = 50
 
 
 class Judge:
@@ -45,6 +47,7 @@ class Judge:
         self._slow_shares: tuple[float, ...] = ()
         self._slow_said = -_SLOW_AGAIN_STEPS
         self.seen: Observation | None = None
+        self._shadowed = Told(_SHADOW_QUIET_STEPS)
         self.verdict = Verdict(VerdictKind.HEALTHY)
         self.slowness = Slowness()
         self.distances: dict[str, float] = {}
@@ -79,6 +82,13 @@ class Judge:
         self._slow_shares, self.slowness = read_slowness(
             self._slow_shares, tuple(seen.own_s.tolist()), self._policy.ranks
         )
+        return self.verdict
+
+    def in_shadow(self, step: int, seen: Vitals) -> Verdict:
+        """Shadow mode: the verdict with which training goes on; an incident is said, and nobody is asked."""
+        if self.verdict.kind is VerdictKind.INCIDENT and self._shadowed.is_news(step):
+            self._beat.line("incident.shadowed", **dataclasses.asdict(self.incident(step, seen)))
+        self.verdict = softened(self.verdict, nonfinite=_bad(seen))
         return self.verdict
 
     def disagreement(self, step: int, ranks: tuple[int, ...], plans: Sequence[Plan]) -> None:
@@ -165,3 +175,9 @@ class Judge:
 
     def _parameter(self, index: int) -> str:
         return self._session.engine.pieces[index].name if index >= 0 else ""
+
+
+def _bad(seen: Vitals) -> bool:
+    """Whether any gradient, loss, weight or moment of the step is not finite."""
+    counted = seen.nonfinite_gradients + seen.nonfinite_state
+    return counted > 0 or not (math.isfinite(seen.loss) and math.isfinite(seen.grad_norm))

@@ -212,6 +212,8 @@ class StepLoop:
         if self.world.rank == 0:
             with self.watch.lap("vitals"):
                 verdict = self.judge.opinion(step, seen, sampled=sampled)
+                if self.config.ladder.shadow:
+                    verdict = self.judge.in_shadow(step, seen)
                 code, clip_to = verdict.kind.code, verdict.clip_to
         with self.watch.lap("share"):
             code, clip_to = vitals.share_verdict(code, clip_to, device=self.device)

@@ -12,6 +12,7 @@ from stormsail.platform.config.problems import Keys, Place, Problem
 from stormsail.platform.config.vocabulary import Schema, Vocabulary, in_words, nearest, unknown_key_hint, vocabulary_of
 
 _KEY = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
+_REFERENCE = "where the secret is kept: `env:NAME` or `file:/path`"
 _SWITCH_WORDS = ("on", "off", "yes", "no", "y", "n", "true", "false")
 
 
@@ -61,6 +62,9 @@ class _Explainer:
             yield self._wrong_kind(location, item["input"])
         else:
             keys, node = self._words.find(location)
+            if _is_secret(node):
+                yield self._problem(keys, _REFERENCE, "something else, which is not shown: it may be the secret itself")
+                return
             yield self._problem(
                 keys, self._words.expectation(node), in_words(item["input"]), self._hint(node, item["input"])
             )
@@ -120,6 +124,10 @@ class _Explainer:
             slug = _slug(value)
             return f"`{slug}` would do" if re.fullmatch(node["pattern"], slug) else ""
         return ""
+
+
+def _is_secret(node: Schema) -> bool:
+    return any(member.get("x-secret") for member in (node, *node.get("anyOf", ())))
 
 
 def _is_number(text: str) -> bool:

@@ -44,6 +44,7 @@ class HangCollector:
         members: Gives who is in the world, by rank.
         look: Looks at their processes.
         limit_s: Seconds that gathering may take.
+        shadow: Say that an attempt would be ended, and leave it alone.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class HangCollector:
         members: Callable[[], Mapping[int, JoinRequest]],
         look: Look,
         limit_s: float,
+        shadow: bool = False,
     ) -> None:
         self._ledger = ledger
         self._hearing = hearing
@@ -64,6 +66,8 @@ class HangCollector:
         self._members = members
         self._look = look
         self._limit_s = limit_s
+        self._shadow = shadow
+        self._left: tuple[int, int, float] | None = None  # the hang that was left alone in shadow mode
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
@@ -72,7 +76,7 @@ class HangCollector:
         if busy or self._hearing.abort:
             return
         stuck = self._hearing.find_stuck()
-        if stuck is not None:
+        if stuck is not None and self._left != (self._ledger.record.attempt, stuck.rank, stuck.progress.since_s):
             self._thread = threading.Thread(target=self._answer, args=(stuck,), name="stormsail-evidence", daemon=True)
             self._thread.start()
 
@@ -91,6 +95,10 @@ class HangCollector:
                 return
             if finding.rank >= 0:
                 reason, rank = f"{finding.text}; {stuck.reason}", finding.rank
+            if self._shadow:
+                self._left = (attempt, stuck.rank, stuck.progress.since_s)
+                self._ledger.note("hang.shadowed", step=stuck.progress.step, rank=rank, reason=reason)
+                return
         except Exception as error:  # noqa: BLE001 - the thread's entry: without evidence the hang must still end
             traceback.print_exception(error)
         self._hearing.end_attempt(attempt, reason, rank=rank)
@@ -169,14 +177,19 @@ class HangCollector:
     def _keep(self, prefix: str, files: Mapping[str, bytes], deadline: float) -> str:
         """Write the files here and to the store; says what could not be stored, or ""."""
         folder = self._folder / prefix
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, body in files.items():
-            (folder / name).write_bytes(body)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, body in files.items():
+                (folder / name).write_bytes(body)
+        except OSError as error:  # a full disk here is no reason to keep it nowhere
+            here = f"not on this machine: {error.strerror}"
+        else:
+            here = f"it is in {folder}"
         try:
             for name, body in files.items():
                 if time.monotonic() > deadline:
-                    return f"the time was up before {name} was stored; it is in {folder}"
+                    return f"the time was up before {name} was stored; {here}"
                 self._store.put(f"{prefix}/{name}", body)
         except StorageError as error:
-            return f"the store did not take it ({error.what}); it is in {folder}"
-        return ""
+            return f"the store did not take it ({error.what}); {here}"
+        return "" if here.startswith("it is") else here

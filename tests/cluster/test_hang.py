@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.support.ears import Webhook, webhook
 from tests.support.machine import Config, Machine, brake, data, ending, final_rows, kinds, of_kind, paced
 
 from stormsail.supervisor.reading import ReadRun
@@ -19,11 +21,24 @@ LIMIT_S = 4.0
 
 
 @pytest.fixture(scope="module")
-def hung(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def ear(machine: Machine) -> Iterator[Webhook]:
+    """Where alerts go."""
+    with webhook() as made:
+        machine.environment["STORMSAIL_TEST_HOOK"] = made.url
+        yield made
+        del machine.environment["STORMSAIL_TEST_HOOK"]
+
+
+@pytest.fixture(scope="module")
+def hung(machine: Machine, base: Config, ear: Webhook, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A run in whose first attempt rank 1 was stopped by a signal."""
     pedal = tmp_path_factory.mktemp("hung") / "brake"
     config = machine.write(
-        "hung", data=paced(base, brake=pedal, free=24), cluster={"step_timeout_s": LIMIT_S}, hang={"evidence_s": 15}
+        "hung",
+        data=paced(base, brake=pedal, free=24),
+        cluster={"step_timeout_s": LIMIT_S},
+        hang={"evidence_s": 15},
+        alerts={"slack": "env:STORMSAIL_TEST_HOOK", "group_s": 0.5, "every_s": 1},
     )
     with brake(pedal), machine.started("train", config) as command:
         machine.await_events("hung", lambda events: "checkpoint.committed" in kinds(events), within_s=150.0)
@@ -33,7 +48,7 @@ def hung(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFactor
         machine.await_events("hung", lambda events: "hang.evidence" in kinds(events), within_s=60.0)
         pedal.unlink()
         ended = ending(command, within_s=150.0)
-    return SimpleNamespace(command=ended, pids=pids, run=machine.read("hung"))
+    return SimpleNamespace(command=ended, pids=pids, run=machine.read("hung"), told=list(ear.heard))
 
 
 def test_a_stopped_rank_is_a_hang_and_costs_one_resume(hung: SimpleNamespace) -> None:
@@ -77,3 +92,34 @@ def test_the_report_names_the_evidence(hung: SimpleNamespace, machine: Machine) 
 
 def test_nobody_of_the_first_attempt_is_left(hung: SimpleNamespace) -> None:
     assert not [pid for pid in hung.pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_people_were_told_of_the_hang_its_repair_and_the_end(hung: SimpleNamespace) -> None:
+    told = "\n".join(hung.told)
+    for part in (
+        "a rank does not move",
+        "a rank hung: tier 1 of the ladder",
+        "the run is done",
+        "stormsail report hung",
+    ):
+        assert part in told
+    sent = {number for event in of_kind(hung.run.events, "alert.sent") for number in data(event)["about"]}
+    about = {
+        event.number for event in hung.run.events if event.kind in ("hang.suspected", "ladder.decided", "run.finished")
+    }
+    assert about <= sent
+
+
+def test_the_webhooks_address_is_kept_nowhere(hung: SimpleNamespace, machine: Machine) -> None:
+    kept = [path for path in (machine.home / "runs" / "hung").rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if b"s3cr3t-token" in path.read_bytes()]
+    assert "s3cr3t" not in hung.command.out + hung.command.err
+
+
+def test_monitors_tell_of_the_hang(hung: SimpleNamespace, machine: Machine) -> None:
+    assert hung.run.record.outcome == "finished"
+    items = {item["name"]: item for item in machine.run("monitors", "hung", "--json").json["items"]}
+    assert (items["recovery.hangs"]["value"], items["recovery.hangs"]["level"]) == (1.0, "warn")
+    assert items["loss.value"]["level"] == "normal"
+    assert items["recovery.last_s"]["value"] > LIMIT_S

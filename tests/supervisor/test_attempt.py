@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 from ray.exceptions import ActorDiedError, RayActorError
-from ray.train import WorkerGroupError
+from ray.train import ControllerError, WorkerGroupError
+from ray.train.v2._internal.exceptions import InsufficientClusterResourcesError, WorkerGroupStartupTimeoutError
 
-from stormsail.supervisor.attempt import _failed_workers, torch_config
+from stormsail.supervisor.attempt import _failed_group, _failed_workers, torch_config
 from stormsail.supervisor.attempt_result import AttemptResult
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own imports
@@ -51,3 +52,17 @@ def test_ray_starts_no_process_group_of_its_own() -> None:
 def test_a_result_travels_between_processes() -> None:
     result = AttemptResult(ok=False, errors={-1: "x"}, died=(2,))
     assert pickle.loads(pickle.dumps(result)) == result
+
+
+@pytest.mark.parametrize(
+    ("failure", "no_room"),
+    [
+        (WorkerGroupStartupTimeoutError(2), True),
+        (InsufficientClusterResourcesError("1 GPU wanted, none there"), True),
+        (RuntimeError("the controller broke"), False),
+    ],
+)
+def test_no_room_for_the_workers_is_told_from_a_controller_that_broke(failure: Exception, no_room: bool) -> None:
+    found = _failed_group(ControllerError(failure))
+    assert (found.ok, found.no_room) == (False, no_room)
+    assert type(failure).__name__ in found.errors[-1]

@@ -26,14 +26,19 @@ class Office:
         ensure_format(self.store)
         self.done: list[Committed] = []
         self.missed: list[tuple[int, int, str]] = []
+        self.spoilt = 0
         self.hear: Callable[[Committed], None] = self.done.append
         self.committer = Committer(
             self.store,
             deadline_s=deadline_s,
             on_commit=self._committed,
-            on_missed=lambda *what: self.missed.append(what),
+            on_missed=self._missed,
             parent_of=lambda _generation: None,
         )
+
+    def _missed(self, generation: int, step: int, why: str, /, *, finite: bool = True) -> None:
+        self.missed.append((generation, step, why))
+        self.spoilt += not finite
 
     def _committed(self, done: Committed) -> None:
         self.hear(done)
@@ -186,7 +191,7 @@ def test_whoever_hears_of_a_refused_part_may_ask_the_committer_back() -> None:
     theirs = threading.RLock()
     inside, finished = threading.Event(), threading.Event()
 
-    def listen(*what: object) -> None:
+    def listen(*what: object, **_named: object) -> None:
         inside.set()
         with theirs:
             finished.set()
@@ -214,3 +219,13 @@ def test_settling_does_not_wait_for_a_rank_that_may_never_write(office: Office) 
     office.add(REF, 0)
     assert office.committer.settle(LIMIT_S)
     assert not office.committer.drain(0.05)
+
+
+def test_a_state_with_numbers_that_are_not_finite_is_never_published(office: Office) -> None:
+    office.add(REF, 0)
+    part = written_part(office.store, REF, 1, 2)
+    office.committer.add(part.model_copy(update={"nonfinite": 3}), None, 0.25)
+    assert office.committer.drain(LIMIT_S)
+    assert office.commits == []
+    assert office.missed == [(1, 10, "weights or moments hold numbers that are not finite: 3 on rank 1")]
+    assert office.spoilt == 1

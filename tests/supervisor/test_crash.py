@@ -53,9 +53,13 @@ class Process:
             self.store,
             deadline_s=LIMIT_S,
             on_commit=self._on_commit,
-            on_missed=lambda generation, step, _why: self.missed.append(CheckpointRef(generation, step)),
+            on_missed=self._on_missed,
             parent_of=lambda _generation: None,
         )
+
+    def _on_missed(self, generation: int, step: int, _why: str, /, *, finite: bool = True) -> None:
+        assert finite
+        self.missed.append(CheckpointRef(generation, step))
 
     def _on_commit(self, done: Committed) -> None:
         self.published.append(done.manifest.ref)

@@ -396,3 +396,28 @@ class TestGradientLog:
         desk.decider = desk.hire(log_source=elsewhere)
         assert desk.decide(lost_process(17)).replay == ()
         assert "Nobody answers" in data_of(desk.ledger.look((0, 0)).events, "log.found")["why_not_further"]
+
+
+class TestShadowMode:
+    @pytest.fixture
+    def shadow(self, tmp_path: Path) -> Desk:
+        made = Desk(tmp_path, small_config(ladder={"probation_steps": 3, "shadow": True}))
+        made.decider.start()
+        made.run_to(25, checkpoints=(10, 20))
+        return made
+
+    def test_asking_what_would_be_done_changes_nothing(self, shadow: Desk) -> None:
+        before, record = shadow.journal, shadow.ledger.record
+        decision = shadow.decider.would_decide(numeric_fault(24))
+        assert (decision.tier, decision.restore) == (Tier.RESUME, CheckpointRef(1, 20))
+        assert (shadow.journal, shadow.ledger.record) == (before, record)
+
+    def test_a_lost_process_is_resumed_because_the_run_would_end(self, shadow: Desk) -> None:
+        directive = shadow.decide(lost_process(24))
+        assert (directive.tier, directive.restore) == (Tier.RESUME, CheckpointRef(1, 20))
+
+    def test_without_progress_a_person_decides(self, shadow: Desk) -> None:
+        shadow.decide(lost_process(24))
+        shadow.ledger.move(RunEvent.RESOURCES_READY)
+        assert "it would have been: tier 2" in shadow.decide(lost_process(24)).stop_reason
+        assert shadow.ledger.record.outcome == "exhausted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.support.run_kit import small_config, step_row
@@ -15,6 +16,7 @@ from stormsail.supervisor import follow as module
 from stormsail.supervisor.follow import Screen, follow
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
+from stormsail.supervisor.watch.waiting import Wait
 
 
 class Terminal(io.StringIO):
@@ -168,3 +170,20 @@ def test_on_a_terminal_trouble_decisions_and_recovery_have_their_colours(
 @pytest.mark.parametrize(("seconds", "text"), [(5.9, "0m05s"), (61, "1m01s"), (3725, "1h02m")])
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert module._duration(seconds) == text
+
+
+def waits(*ages_s: float, what: str = "rank 1 to load the state") -> Script:
+    looks = [replace(snapshot(phase=RunPhase.STARTING), waiting=Wait(what, age_s, 60.0)) for age_s in ages_s]
+    return Script([*looks, snapshot(over=True)])
+
+
+def test_a_long_wait_says_for_what_and_until_when_once(out: io.StringIO) -> None:
+    follow(waits(5.0, 11.0, 12.0, 30.0), screen(out))
+    lines = [line for line in out.getvalue().splitlines() if "waiting" in line]
+    assert len(lines) == 1
+    assert "waiting for rank 1 to load the state, until " in lines[0]
+
+
+def test_a_short_wait_is_nobodys_business(out: io.StringIO) -> None:
+    follow(waits(1.0, 9.9), screen(out))
+    assert "waiting" not in out.getvalue()

@@ -367,3 +367,24 @@ def test_what_could_not_be_noted_is_noted_when_it_is_said_again(
 
 def full(_handle: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_in_shadow_mode_it_is_noted_what_would_have_been_done_and_nothing_is(staff: Staff) -> None:
+    staff.steps(0, 9)
+    ref = staff.checkpoint(10, good=True)
+    staff.steps(10, 14)
+    ladder, generation = staff.ledger.record.ladder, staff.ledger.record.generation
+    fields = {
+        "generation": 1,
+        "step": 14,
+        "onset": 12,
+        "kind": "spike",
+        "severity": 14.0,
+        "evidence": {"reason": "z 14"},
+    }
+    staff.hearing.heartbeat(beat(step=14, lines=((1, "incident.shadowed", fields),)))
+    noted = data_of(Journal.read(staff.store), "ladder.shadowed")
+    assert (noted["kind"], noted["error"], noted["tier"]) == ("spike", "z 14", "resume")
+    assert noted["restore"] == {"generation": ref.generation, "step": 10}
+    assert "resume from step 10" in str(noted["action"])
+    assert (staff.ledger.record.ladder, staff.ledger.record.generation) == (ladder, generation)

@@ -293,6 +293,23 @@ class TestFaults:
         assert order.index("hang.suspected") < order.index("hang.evidence") < order.index("fault.detected")
         assert crew.supervisor.ledger.record.outcome == "finished"
 
+    def test_room_that_was_gone_when_the_workers_were_to_start_costs_no_tier(self, place: Place) -> None:
+        def no_room(crew: Crew) -> AttemptResult:
+            crew.directives.pop()
+            return AttemptResult(ok=False, errors={-1: "no placement group"}, no_room=True)
+
+        ledger = place.drive(happenings={(1, 0): no_room, (2, 0): no_room}).supervisor.ledger
+        assert ledger.record.outcome == "finished"
+        assert ledger.record.attempt == 3
+        assert place.story.count("resources.lost") == 2
+        assert "ladder.decided" not in place.story
+
+    def test_room_that_is_gone_again_and_again_ends_the_wait(self, place: Place) -> None:
+        gone = AttemptResult(ok=False, errors={-1: "no placement group"}, no_room=True)
+        ledger = place.drive(happenings={(attempt, 0): lambda _crew: gone for attempt in (1, 2, 3)}).supervisor.ledger
+        assert ledger.record.exit_code == 75
+        assert "was gone 3 times" in str(ledger.error)
+
     def test_workers_that_end_without_a_word_have_not_finished(self, place: Place) -> None:
         crew = place.drive(silent=True)
         assert data_of(place.events, "fault.detected")["error"] == "the attempt ended without a word"

@@ -486,3 +486,18 @@ class Blanks(Numbers):
     def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         tokens, targets, mask = super().sample(index)
         return tokens, targets, mask * (index not in self._holes)
+
+
+def test_in_shadow_mode_training_goes_on_and_bad_gradients_are_still_never_applied(store: FragileStore) -> None:
+    config = tiny_config(
+        drill={"faults": [{"kind": "nonfinite", "step": 4, "steps": 4}]},
+        nonfinite={"patience": 2},
+        ladder={"shadow": True},
+    )
+    rank = Rank(store, config)
+    assert rank.run(START) == "done"
+    assert rank.incidents == []
+    assert [row.step for row in rank.rows if row.outcome == "dropped"] == [4, 5, 6, 7]
+    assert rank.rows[-1].applied == STEPS - 4
+    told = [fields for kind, fields in rank.lines if kind == "incident.shadowed"]
+    assert [(fields["step"], fields["onset"], fields["kind"]) for fields in told] == [(5, 4, FaultKind.NONFINITE)]

@@ -141,3 +141,15 @@ def test_one_hang_is_answered_once(staff: Staff, collector: HangCollector) -> No
 def test_a_hang_of_an_attempt_that_is_over_ends_no_other(staff: Staff) -> None:
     staff.hearing.end_attempt(7, "late", rank=0)
     assert staff.hearing.abort == ""
+
+
+def test_in_shadow_mode_a_hang_is_told_once_and_left_alone(staff: Staff, collector: HangCollector, eyes: Eyes) -> None:
+    collector._shadow = True
+    eyes.state = "T (stopped)"
+    hang(staff, collector)
+    collector.watch()
+    collector.close(LIMIT_S)
+    events = Journal.read(staff.store)
+    assert staff.hearing.abort == ""
+    assert kinds(events).count("hang.shadowed") == 1
+    assert data_of(events, "hang.shadowed")["rank"] == 1
