@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
     """Add this package's commands."""
     from stormsail.supervisor import shelf_commands
     from stormsail.supervisor.alerting import commands as alert_commands
+    from stormsail.supervisor.monitors import commands as monitor_commands
 
     app.command()(train)
     app.command()(attach)
@@ -54,6 +55,7 @@ def register(app: typer.Typer) -> None:
     shelf_commands.register(shelf)
     app.add_typer(shelf, name="checkpoints")
     alert_commands.register(app)
+    monitor_commands.register(app)
 
 
 def _notify(text: str) -> None:
