@@ -31,7 +31,7 @@ def _intervals_behind(view: RunView, *, good: bool) -> float | None:
     usable = [item.ref.step for item in live_candidates(view.record) if item.good or not good]
     behind = max(0, _next_step(view) - max(usable, default=0))
     wait = view.config.checkpoint.good_after_steps if good else 0
-    return max(0, behind - wait) / view.config.checkpoint.every_steps
+    return max(0, behind - wait) / view.config.checkpoint.interval
 
 
 def _save_age(view: RunView) -> float | None:
