@@ -31,8 +31,7 @@ from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.measure import software
 
-# A damaged keyframe takes all that builds on it with it, one try each.
-MAX_RESTORE_TRIES = 16
+MAX_RESTORE_TRIES = 16  # besides those that one damaged keyframe takes along
 
 
 class Supervisor(Protocol):
@@ -127,7 +126,9 @@ class Session:
 
     def obey(self, directive: Directive) -> None:
         """Do what was decided: precision, state, order, all on all ranks alike (collective)."""
-        for _ in range(MAX_RESTORE_TRIES):
+        # A damaged keyframe takes all that builds on it with it, one try each, and behind it there is more to try.
+        tries = MAX_RESTORE_TRIES + self.config.checkpoint.max_deltas
+        for _ in range(tries):
             self.directive = directive
             self._on_generation(directive.generation)
             if directive.stop_reason:
@@ -141,7 +142,7 @@ class Session:
                 self._begin(directive, time.perf_counter() - begun)
                 return
             directive = instead
-        raise InternalError(f"{MAX_RESTORE_TRIES} checkpoints in a row could not be loaded")
+        raise InternalError(f"{tries} checkpoints in a row could not be loaded")
 
     def _bring_there(self, directive: Directive) -> Directive | None:
         """Load the state and take the logged steps. Returns what was decided instead where either failed, else None."""

@@ -155,10 +155,10 @@ def test_a_checkpoint_that_is_not_there_is_told_and_the_answer_obeyed(post: Post
 
 
 def test_it_does_not_try_for_ever(post: Post) -> None:
-    post.answers = [Directive(number, Tier.RESUME, CheckpointRef(1, 9)) for number in range(3, 20)]
+    post.answers = [Directive(number, Tier.RESUME, CheckpointRef(1, 9)) for number in range(3, 40)]
     with pytest.raises(InternalError, match="in a row could not be loaded"):
         post.session.obey(Directive(2, Tier.RESUME, CheckpointRef(1, 9)))
-    assert len(post.failed) == MAX_RESTORE_TRIES
+    assert len(post.failed) == MAX_RESTORE_TRIES + post.session.config.checkpoint.max_deltas
 
 
 @pytest.mark.parametrize(("threads", "exact"), [(1, True), (2, False)])
