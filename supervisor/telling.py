@@ -105,6 +105,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "vault.opened": lambda _e, d: f"vault of {d['budget_bytes'] / _GIB:.1f} GiB on {d['node']}, {d['buddy']}",
     "vault.restarted": lambda _e, d: f"the vault on {d['node']} was restarted; it holds {d['images']} snapshots",
     "vault.lost": lambda _e, d: f"the vault on {d['node']} is gone: {d['why']}; training goes on",
+    "snapshot.unpinned": lambda _e, d: f"rank {d['rank']} copies its snapshots to plain memory, slower: {d['why']}",
     "vault.unused": lambda _e, d: f"rank {d['rank']} keeps its snapshots in its own memory: {d['why']}",
     "checkpoint.deleted": lambda _e, d: f"retention removed {len(d['refs'])} checkpoints",
     "log.found": lambda e, d: (

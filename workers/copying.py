@@ -7,11 +7,13 @@ must have the same sum whenever it is looked at later. On a GPU all copies are q
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from stormsail.platform.checkpoint.shards import Words
+from stormsail.platform.errors import WorkerFaultError
 
 _BLOCK_WORDS = 1 << 16  # 256 KiB: live words and copy both stay in a second-level cache
 _MASK = (1 << 64) - 1
@@ -25,6 +27,23 @@ def copy_with_sums(live: Sequence[torch.Tensor], targets: Sequence[Words]) -> li
     if live and live[0].is_cuda:
         return _from_gpu(live, targets)
     return [_from_cpu(tensor, target) for tensor, target in zip(live, targets, strict=True)]
+
+
+def pin(words: Words) -> None:
+    """Lock memory in place for the GPU's copy engine; without it a copy from the GPU is several times slower.
+
+    It stays so until the process ends. Any thread.
+
+    Raises:
+        WorkerFaultError: The driver refused.
+    """
+    runtime: Any = torch.cuda
+    code = int(runtime.cudart().cudaHostRegister(words.ctypes.data, words.nbytes, 0))
+    if code:
+        raise WorkerFaultError(
+            f"{words.nbytes} bytes for snapshots cannot be pinned: CUDA error {code}",
+            todo="raise the limit of locked memory (`ulimit -l`), or lower checkpoint.ring",
+        )
 
 
 def sum_of(words: Words) -> int:

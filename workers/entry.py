@@ -147,7 +147,7 @@ class _Worker:
             joined, local_rank=self.local_rank, device=device, timeout_s=self.config.cluster.collective_timeout_s
         )
         store = open_store(self.assignment.store)
-        places = self._places(joined.rank)
+        places = self._places(joined.rank, device)
         injector = Injector(
             self.config.drill.faults, rank=joined.rank, fired=dict(placement.fired), announce=self._announce
         )
@@ -210,17 +210,18 @@ class _Worker:
             )
         world.leave()
 
-    def _places(self, rank: int) -> Places:
+    def _places(self, rank: int, device: Any) -> Places:
         """Where this rank's snapshots go, and where they may be found."""
         import ray.train
 
+        from stormsail.workers.copying import pin
         from stormsail.workers.vault_link import RayVaultLink
 
         folder, node = self._vault()
         ranks_here = ray.train.get_context().get_local_world_size()
         section = self.config.checkpoint
         link = RayVaultLink(self.assignment.actor, node, rank, ranks_here) if section.vault_gib != 0 else None
-        return Places(rank, section.ring, folder, link, self.beat.line)
+        return Places(rank, section.ring, folder, link, self.beat.line, pin if device.type == "cuda" else None)
 
     def _vault(self) -> tuple[VaultFolder, str]:
         """The run's folder in this node's memory, and Ray's id of the node."""

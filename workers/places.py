@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from stormsail.platform.checkpoint.shards import Words
 from stormsail.platform.errors import CheckpointError, StormsailError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.vault.folder import VaultFolder
@@ -40,6 +41,7 @@ class Places:
         folder: The run's vault on this node.
         link: The way to the vaults, or None for a run without them.
         tell: Records an event.
+        pin: Makes memory fast to copy to from the device; None where that needs nothing.
     """
 
     rank: int
@@ -47,9 +49,20 @@ class Places:
     folder: VaultFolder
     link: VaultLink | None
     tell: Tell
+    pin: Callable[[Words], None] | None = None
 
     def acquire(self, size_bytes: int) -> list[Slot]:
         """Slots in the vault, or in this process's memory where it has none for us. Blocks; from a thread."""
+        found = self._slots(size_bytes)
+        if self.pin is not None:
+            try:
+                for slot in found:
+                    self.pin(slot.words)
+            except StormsailError as error:
+                self.tell("snapshot.unpinned", rank=self.rank, why=str(error).replace("\n", "; "))
+        return found
+
+    def _slots(self, size_bytes: int) -> list[Slot]:
         if self.link is None:
             return self._private(size_bytes)
         try:

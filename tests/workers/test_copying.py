@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormsail.workers import copying as module
+from stormsail.platform.errors import WorkerFaultError
+from stormsail.workers import copying
 from stormsail.workers.copying import copy_with_sums, sum_of
 
 LONG = 150_001  # more than two blocks, and an odd number
@@ -40,6 +44,21 @@ def test_one_flipped_bit_changes_it(index: int, bit: int) -> None:
     assert sum_of(words) != before
 
 
+@pytest.mark.parametrize("code", [0, 2])
+def test_memory_that_cannot_be_pinned_is_an_error(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = np.zeros(1024, np.uint32)
+    asked: list[tuple[int, int, int]] = []
+
+    def register(*what: int) -> int:
+        asked.append((what[0], what[1], what[2]))
+        return code
+
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=register))
+    with pytest.raises(WorkerFaultError, match="CUDA error 2") if code else nullcontext():
+        copying.pin(words)
+    assert asked == [(words.ctypes.data, 4096, 0)]
+
+
 def test_nothing_to_copy_is_no_error() -> None:
     assert copy_with_sums([], []) == []
 
@@ -50,7 +69,7 @@ def test_a_device_s_own_arithmetic_gives_the_same_sum(count: int, monkeypatch: p
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     live = [torch.randn(count), torch.randn(count + 1)[1:]]
     targets = [np.zeros(count, np.uint32) for _ in live]
-    assert module._from_gpu(live, targets) == [sum_of(target) for target in targets]
+    assert copying._from_gpu(live, targets) == [sum_of(target) for target in targets]
     assert all(
         np.array_equal(target, tensor.numpy().view(np.uint32)) for target, tensor in zip(targets, live, strict=True)
     )

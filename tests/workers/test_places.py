@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stormsail.platform.errors import CheckpointError, ClusterError
+from stormsail.platform.checkpoint.shards import Words
+from stormsail.platform.errors import CheckpointError, ClusterError, WorkerFaultError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.vault import slots as files
 from stormsail.platform.vault.folder import VaultFolder
@@ -115,6 +116,22 @@ def test_a_run_that_wants_no_vault_says_nothing(folder: VaultFolder) -> None:
     assert [slot.path for slot in places.acquire(500)] == [None]
     assert list(places.images(REF)) == []
     assert events == []
+
+
+def test_slots_are_pinned_for_a_device_and_a_refusal_is_only_told(folder: VaultFolder) -> None:
+    pinned: list[int] = []
+
+    def pin(words: Words) -> None:
+        pinned.append(words.size)
+        if len(pinned) > 3:
+            raise WorkerFaultError("no more")
+
+    told: list[str] = []
+    places = Places(0, 3, folder, None, lambda kind, **_more: told.append(kind), pin)
+    assert len(places.acquire(400)) == 2
+    assert told == []
+    assert len(places.acquire(400)) == 2
+    assert (pinned, told) == ([100] * 4, ["snapshot.unpinned"])
 
 
 def test_what_could_not_be_used_is_told(folder: VaultFolder) -> None:
