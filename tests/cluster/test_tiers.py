@@ -70,6 +70,15 @@ def test_the_ladder_is_climbed_in_order(decisions: list[Event]) -> None:
     assert numeric == ["resume", "rollback", "resume", "rollback", "fp32_replay"]
 
 
+def test_living_workers_take_what_they_still_have_in_memory(healed: ReadRun) -> None:
+    restored = of_kind(healed.events, "state.restored")
+    living = [set(data(event)["places"]) for event in restored if event.attempt == 1]
+    assert {"memory"} in living
+    assert all(places in ({"memory"}, {"store"}) for places in living)
+    first_after_the_crash = next(event for event in restored if event.attempt == 2)
+    assert set(data(first_after_the_crash)["places"]) == {"vault"}
+
+
 def test_only_the_crash_started_processes_again(healed: ReadRun) -> None:
     formed = of_kind(healed.events, "world.formed")
     assert [event.attempt for event in formed] == [1, 2]
