@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stormsail.platform.config.model import DataSection, ModelSection
+from stormsail.workers.probes import Observer
 
 
 class LossPerToken(nn.Module):
@@ -20,9 +21,12 @@ class LossPerToken(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
+        self.observer: Observer | None = None  # there on sampled steps only; leave it out, and accuracy is not watched
 
     def forward(self, tokens: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         logits = self.inner(tokens).logits.float()
+        if self.observer is not None:
+            self.observer.predictions(logits, targets, mask)
         losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         return losses.view_as(mask) * mask
 

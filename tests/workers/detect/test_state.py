@@ -40,6 +40,6 @@ def test_a_rule_that_was_not_in_force_has_seen_nothing_and_one_that_is_not_any_m
 
 
 def test_it_does_not_grow_with_the_run_and_stays_far_below_ten_megabytes() -> None:
-    early, late = size(after(600)), size(after(900))
+    early, late = size(after(320)), size(after(420))
     assert late < 1.1 * early
-    assert size(after(600, groups=200, ranks=64)) < 500_000
+    assert size(after(40, groups=200, ranks=64)) < 500_000
