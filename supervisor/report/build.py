@@ -82,7 +82,7 @@ def build_report(
         final_digest=ending.digest,
         dropped_updates=counts["update.dropped"],
         empty_steps=counts["step.empty"],
-        watched_steps=counts["spike.watch"],
+        watched_steps=sum(row.flagged for row in steps),
         incidents=tuple(entries),
         lr_events=_lr_events(journal),
         checkpoints=_checkpoints(journal, counts),

@@ -51,6 +51,7 @@ class Row:
     tokens: int
     step_s: float
     time_s: float
+    flagged: bool = False
 
     @property
     def begun_s(self) -> float:
@@ -70,6 +71,7 @@ def read_rows(rows: Iterable[Mapping[str, object]]) -> list[Row]:
             tokens=whole(data, "tokens") or 0,
             step_s=real(data, "step_s") or 0.0,
             time_s=real(data, "time_s") or 0.0,
+            flagged=data.get("flagged") is True,
         )
         found.setdefault((row.generation, row.step), row)
     return [found[key] for key in sorted(found)]

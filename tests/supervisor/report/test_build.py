@@ -171,8 +171,10 @@ def test_checkpoints_are_counted() -> None:
 def test_small_things_are_counted_too() -> None:
     tape = Tape()
     tape.start()
-    for kind in ("update.dropped", "update.dropped", "step.empty", "spike.watch", "checkpoint.deleted"):
+    for kind in ("update.dropped", "update.dropped", "step.empty", "checkpoint.deleted"):
         tape.note(kind, step=1)
+    tape.steps(1, 3)
+    tape.rows[1]["flagged"] = True
     report = report_of(tape)
     assert (report.dropped_updates, report.empty_steps, report.watched_steps) == (2, 1, 1)
 
