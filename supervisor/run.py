@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stormsail.platform.checkpoint.log_place import LogPlace
+from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import (
@@ -216,6 +217,7 @@ class RunSupervisor:
             claim=self.spec.owner_id,
             durable=True,
         )
+        ensure_format(self._store)
         self._keeper.adopt()
         self._keeper.sweep(time.time())
         settings = mirror.settings_for(self.config, self.spec.store, Home.here())
