@@ -63,24 +63,6 @@ def scan_commits(store: ObjectStore) -> CommitScan:
     return CommitScan(tuple(commits), tuple(problems))
 
 
-def list_commits(store: ObjectStore) -> list[Commit]:
-    """All commits, oldest step first; for callers that cannot go on past a damaged one.
-
-    Raises:
-        CheckpointError: A commit object is damaged.
-        StorageError: The store could not be listed or read.
-    """
-    scan = scan_commits(store)
-    if scan.problems:
-        raise CheckpointError(
-            f"{len(scan.problems)} commit objects cannot be read, the first: {scan.problems[0].detail}",
-            where=scan.problems[0].key,
-            todo="`stormsail checkpoints verify` names all damaged objects",
-            objects=tuple(problem.key for problem in scan.problems),
-        )
-    return list(scan.commits)
-
-
 def load_commit(store: ObjectStore, ref: CheckpointRef) -> Commit:
     """The commit of one checkpoint.
 

@@ -104,25 +104,6 @@ def live_refs(generations: Iterable[Generation], commits: Iterable[Committed]) -
     return frozenset(CheckpointRef(commit.generation, commit.step) for commit in commits if _on(line, commit))
 
 
-def superseded_refs(generations: Iterable[Generation], commits: Iterable[Committed]) -> frozenset[CheckpointRef]:
-    """The commits off the live line: listed, reachable by name, never chosen automatically.
-
-    Raises:
-        CheckpointError: The generations do not form a line, or commits are of a younger one than all of them.
-    """
-    line, commits = _line_of(generations, commits)
-    return frozenset(CheckpointRef(commit.generation, commit.step) for commit in commits if not _on(line, commit))
-
-
-def is_live(generations: Iterable[Generation], commit: Committed) -> bool:
-    """Whether one commit is on the live line.
-
-    Raises:
-        CheckpointError: The generations do not form a line.
-    """
-    return _on(live_line(generations), commit)
-
-
 def newest_first(refs: Iterable[CheckpointRef]) -> list[CheckpointRef]:
     """In the order in which a restore tries them: by step, and of one step the younger generation first."""
     return sorted(refs, key=lambda ref: (ref.step, ref.generation), reverse=True)

@@ -18,7 +18,6 @@ import numpy as np
 from stormsail.platform.checkpoint.commits import (
     CommitScan,
     Problem,
-    list_commits,
     load_commit,
     load_manifest,
     scan_commits,
@@ -28,15 +27,13 @@ from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest
 from stormsail.platform.checkpoint.opening import load_links, open_request
 from stormsail.platform.checkpoint.records import read_twice
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
-from stormsail.platform.checkpoint.verify import first_sound, verify
+from stormsail.platform.checkpoint.verify import verify
 from stormsail.platform.errors import CheckpointError, StateMismatchError
 from stormsail.platform.storage.store import ObjectStore
 
 __all__ = [
     "CommitScan",
     "Problem",
-    "first_sound",
-    "list_commits",
     "load_commit",
     "load_manifest",
     "read_shards",

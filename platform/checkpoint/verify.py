@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from stormsail.platform.checkpoint.commits import Problem, load_manifest
@@ -80,26 +80,6 @@ def record_problems(store: ObjectStore) -> list[Problem]:
         except CheckpointError as error:
             problems.append(_problem(error, key))
     return problems
-
-
-def first_sound(
-    store: ObjectStore,
-    candidates: Iterable[CheckpointRef],
-    *,
-    deep: bool = True,
-    on_problem: Callable[[CheckpointRef, list[Problem]], None],
-) -> CheckpointRef | None:
-    """The first candidate, in the order given, that verifies; each one passed over is reported.
-
-    Raises:
-        StorageError: The store failed, so nothing can be said.
-    """
-    for ref in candidates:
-        problems = verify(store, ref, deep=deep)
-        if not problems:
-            return ref
-        on_problem(ref, problems)
-    return None
 
 
 def _readable(manifest: Manifest, links: Links | None, broken: Collection[str]) -> list[FrameEntry]:

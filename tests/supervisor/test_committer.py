@@ -9,7 +9,7 @@ import pytest
 from tests.support.fragile_store import FragileStore
 from tests.support.run_kit import LIMIT_S, checkpoint_meta, within, written_part
 
-from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.errors import FencedError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
@@ -60,7 +60,7 @@ class Office:
 
     @property
     def commits(self) -> list[CheckpointRef]:
-        return [commit.ref for commit in list_commits(self.store)]
+        return [commit.ref for commit in scan_commits(self.store).commits]
 
 
 @pytest.fixture

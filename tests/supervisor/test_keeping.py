@@ -21,7 +21,7 @@ from tests.support.run_kit import (
     written_part,
 )
 
-from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keys import owner_of
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import FencedError, StorageUnavailableError
@@ -51,7 +51,7 @@ def journal(staff: Staff) -> list[str]:
 
 
 def steps_on_store(staff: Staff) -> list[int]:
-    return [commit.step for commit in list_commits(staff.store)]
+    return [commit.step for commit in scan_commits(staff.store).commits]
 
 
 def test_a_commit_is_noted_with_what_the_report_needs(staff: Staff) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from tests.support.run_kit import Staff, checkpoint_meta, log_steps
 
-from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import commit_key
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
@@ -28,7 +28,7 @@ def test_checkpoints_are_listed_oldest_step_first_with_their_line(past: RunPlace
 
 
 def test_the_digest_is_the_one_that_was_committed(past: RunPlace) -> None:
-    digests = {commit.step: commit.root for commit in list_commits(past.store())}
+    digests = {commit.step: commit.root for commit in scan_commits(past.store()).commits}
     assert {row["step"]: row["digest"] for row in list_shelf(past)} == digests
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.cli import run as run_command
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.store import StoreAddress
@@ -68,7 +68,7 @@ def test_pruning_is_only_spoken_about(command: Command, past: RunPlace) -> None:
     code, _, err = command("prune", "run")
     assert code == 2
     assert "--dry-run" in err
-    assert len(list_commits(past.store())) == 4
+    assert len(scan_commits(past.store()).commits) == 4
 
 
 def test_weights_are_exported_with_their_hashes(command: Command, past: RunPlace, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.support.run_kit import Staff
 
-from stormsail.platform.checkpoint.commits import list_commits
+from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor.shelf_plan import plan_shelf, render_plan
 
@@ -14,7 +14,7 @@ from stormsail.supervisor.shelf_plan import plan_shelf, render_plan
 def test_every_checkpoint_has_its_verdict_and_nothing_is_deleted(past: RunPlace) -> None:
     rows = [(row["step"], row["keep"], row["live"], row["good"]) for row in plan_shelf(past)]
     assert rows == [(10, True, True, True), (20, True, True, True), (23, True, False, False), (30, True, True, False)]
-    assert len(list_commits(past.store())) == 4
+    assert len(scan_commits(past.store()).commits) == 4
 
 
 def test_what_would_go_is_summed_up() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, owner_of
-from stormsail.platform.checkpoint.reader import list_commits, scan_commits, verify
+from stormsail.platform.checkpoint.reader import scan_commits, verify
 from stormsail.platform.checkpoint.retention import RetentionPlan, retain
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import CheckpointError, InternalError, StorageUnavailableError
@@ -72,7 +72,7 @@ def test_dying_at_any_moment_leaves_whole_checkpoints_only(kit: Kit, clock: Cloc
             kit.save(store, kit.state(ref.step), ref)
         with contextlib.suppress(StorageUnavailableError):
             total = len(collect(kit.crashing(store, limit, takes_effect=takes_effect), PLAN).deleted)
-        left = [commit.ref for commit in list_commits(store)]
+        left = [commit.ref for commit in scan_commits(store).commits]
         assert REFS[2] in left
         assert all(verify(store, ref) == [] for ref in left)
         assert kit.same(kit.restore(store, REFS[2]), kit.state(30))
@@ -98,7 +98,7 @@ def test_a_checkpoint_with_a_damaged_manifest_is_no_longer_offered_and_its_packs
     store.put(key, b"damaged")
     done = collect(store, RetentionPlan(tuple(REFS[1:]), (REFS[0],)))
     assert [problem.key for problem in done.problems] == [commit_key(REFS[0])]
-    assert [commit.ref for commit in list_commits(store)] == REFS[1:]
+    assert [commit.ref for commit in scan_commits(store).commits] == REFS[1:]
     clock.now_s += 100.0
     collect_litter(store, now_s=clock.now_s, grace_s=50.0)
     assert owners(store) == set(REFS[1:])
@@ -174,13 +174,13 @@ def test_dying_at_any_moment_leaves_no_difference_without_its_keyframe(
         for ref in refs[1:3]:
             kit.save(store, kit.drift(state, ref.step), ref, bases=bases)
         kit.save(store, kit.state(40), refs[3])
-        commits = list_commits(store)
+        commits = scan_commits(store).commits
         chain = {commit.ref: commit.base for commit in commits if commit.base is not None}
         plan = retain(commits, good=refs[3:], live=refs, head_step=200, keep_last=1, bases=chain)
         assert plan.delete == (refs[1], refs[2], refs[0])
         with contextlib.suppress(StorageUnavailableError):
             total = len(collect(kit.crashing(store, limit, takes_effect=takes_effect), plan).deleted)
-        left = [commit.ref for commit in list_commits(store)]
+        left = [commit.ref for commit in scan_commits(store).commits]
         assert all(verify(store, ref) == [] for ref in left)
         limit += 1
     assert limit > 15

@@ -16,7 +16,7 @@ from stormsail.platform.checkpoint.manifest import (
     pack_manifest,
     unpack_manifest,
 )
-from stormsail.platform.checkpoint.reader import list_commits
+from stormsail.platform.checkpoint.reader import scan_commits
 from stormsail.platform.checkpoint.records import canonical, seal, unseal
 from stormsail.platform.errors import CheckpointError, InternalError
 from stormsail.platform.messages import CheckpointRef
@@ -63,7 +63,7 @@ def test_metadata_takes_no_nan_and_no_foreign_objects(kit: Kit) -> None:
 def test_a_commit_is_finite_only_if_losses_and_state_are(kit: Kit) -> None:
     store = kit.store()
     kit.save(store, kit.state(0), REF)
-    commit: Commit = list_commits(store)[0]
+    commit: Commit = scan_commits(store).commits[0]
     assert commit.finite
     assert not commit.model_copy(update={"losses_finite": False}).finite
     assert not commit.model_copy(update={"nonfinite": 1}).finite
@@ -73,7 +73,7 @@ def test_what_builds_on_nothing_is_written_as_it_always_was(kit: Kit) -> None:
     store = kit.store()
     manifest = kit.save(store, kit.state(0), REF)
     assert b'"base"' not in canonical(manifest)
-    assert b'"base"' not in canonical(list_commits(store)[0])
+    assert b'"base"' not in canonical(scan_commits(store).commits[0])
     assert b'"base"' not in canonical(kit.parts(kit.store(), kit.state(0), REF, 1)[0])
 
 

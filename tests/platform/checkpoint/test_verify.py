@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stormsail.platform.checkpoint.keys import FORMAT_KEY, commit_key, generation_key, manifest_key, owner_of, part_key
-from stormsail.platform.checkpoint.reader import Problem, first_sound, list_commits, load_manifest, verify
+from stormsail.platform.checkpoint.reader import load_manifest, scan_commits, verify
 from stormsail.platform.checkpoint.verify import record_problems
 from stormsail.platform.errors import StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
@@ -33,7 +33,7 @@ def packs(store: MemoryStore) -> list[str]:
 
 def test_a_whole_checkpoint_has_no_problem(store: MemoryStore) -> None:
     assert verify(store, REF) == verify(store, REF, deep=False) == []
-    assert all(verify(store, commit) == [] for commit in list_commits(store))
+    assert all(verify(store, commit) == [] for commit in scan_commits(store).commits)
 
 
 def test_every_flipped_bit_of_every_object_is_found_and_named(store: MemoryStore) -> None:
@@ -95,14 +95,6 @@ def test_a_part_of_another_checkpoint_is_found(store: MemoryStore) -> None:
 def test_a_missing_record_is_called_missing(store: MemoryStore, key: str) -> None:
     store.delete(key)
     assert [(problem.key, problem.kind) for problem in verify(store, REF)] == [(key, "missing")]
-
-
-def test_the_first_sound_one_is_taken_and_the_others_are_reported(store: MemoryStore) -> None:
-    store.delete(packs(store)[0])
-    seen: list[tuple[CheckpointRef, list[Problem]]] = []
-    assert first_sound(store, [REF, OLD], on_problem=lambda ref, found: seen.append((ref, found))) == OLD
-    assert [ref for ref, _ in seen] == [REF]
-    assert first_sound(store, [REF], on_problem=lambda ref, found: None) is None
 
 
 def test_a_store_that_fails_is_no_damage(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

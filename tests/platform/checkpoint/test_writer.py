@@ -9,7 +9,7 @@ import pytest
 
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, part_key
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
-from stormsail.platform.checkpoint.reader import list_commits, load_manifest, verify
+from stormsail.platform.checkpoint.reader import load_manifest, scan_commits, verify
 from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.checkpoint.writer import SaveAbandonedError, commit, write_part
 from stormsail.platform.errors import CheckpointError, FencedError, InternalError, StorageUnavailableError
@@ -43,7 +43,7 @@ def test_dying_at_any_operation_leaves_the_newest_committed_state_exactly(kit: K
         store = kit.store()
         kit.save(store, kit.state(OLD.step), OLD)
         finished = save_until_death(kit, kit.crashing(store, limit, takes_effect=takes_effect), NEW)
-        refs = [entry.ref for entry in list_commits(store)]
+        refs = [entry.ref for entry in scan_commits(store).commits]
         assert refs in ([OLD], [OLD, NEW])
         assert refs == [OLD, NEW] or not finished
         assert kit.same(kit.restore(store, refs[-1]), kit.state(refs[-1].step))
@@ -65,7 +65,7 @@ def test_a_later_attempt_never_mixes_with_one_that_died(kit: Kit) -> None:
         before = snapshot(store)
         kit.save(store, kit.state(99), again)
         assert all(store.get(key) == body for key, body in before.items())
-        live = newest_first(live_refs(list_generations(store), list_commits(store)))
+        live = newest_first(live_refs(list_generations(store), scan_commits(store).commits))
         assert live == [again]
         assert kit.same(kit.restore(store, again), kit.state(99))
         limit += 1
@@ -79,7 +79,7 @@ def test_a_step_can_be_committed_again_after_a_rollback_and_the_old_one_is_never
     kit.generation(store, 2, parent=1, fork_step=400)
     for step in (410, 420):
         kit.save(store, kit.state(1000 + step), CheckpointRef(2, step))
-    live = newest_first(live_refs(list_generations(store), list_commits(store)))
+    live = newest_first(live_refs(list_generations(store), scan_commits(store).commits))
     assert live == [CheckpointRef(2, 420), CheckpointRef(2, 410), CheckpointRef(1, 400)]
     assert kit.same(kit.restore(store, CheckpointRef(1, 500)), kit.state(500))
 
@@ -148,7 +148,7 @@ def test_a_pack_that_is_gone_or_cut_is_not_committed(kit: Kit) -> None:
         with pytest.raises(CheckpointError) as caught:
             commit(store, parts, kit.meta(20, 2), parent=None, time_s=1.0)
         assert caught.value.objects == (key,)
-        assert list_commits(store) == []
+        assert list(scan_commits(store).commits) == []
 
 
 def test_a_save_that_is_given_up_has_no_part(kit: Kit) -> None:
@@ -181,7 +181,7 @@ def test_a_state_with_nan_is_kept_but_says_so(kit: Kit) -> None:
     store, state = kit.store(), kit.state(0)
     state["embed.weight", "exp_avg"][3] = np.nan
     manifest = kit.save(store, state, NEW)
-    (entry,) = list_commits(store)
+    (entry,) = scan_commits(store).commits
     assert (manifest.nonfinite, entry.nonfinite, entry.finite) == (1, 1, False)
     assert kit.same(kit.restore(store, NEW), state)
 
@@ -217,7 +217,7 @@ def test_dying_at_any_operation_of_a_difference_leaves_the_newest_committed_stat
             finished = True
         except StorageUnavailableError:
             pass
-        refs = [entry.ref for entry in list_commits(store)]
+        refs = [entry.ref for entry in scan_commits(store).commits]
         assert refs in ([OLD], [OLD, NEW])
         assert kit.same(kit.restore(store, refs[-1], 3), newer if refs[-1] == NEW else state)
         assert all(verify(store, ref) == [] for ref in refs)
