@@ -33,6 +33,7 @@ from stormsail.platform.vault.folder import VaultFolder
 from stormsail.supervisor import nodes
 from stormsail.supervisor.attempt import run_attempt
 from stormsail.supervisor.attempt_result import AttemptResult
+from stormsail.supervisor.compacting import RayCompactor
 from stormsail.supervisor.evidence.everywhere import look_everywhere
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
@@ -81,6 +82,7 @@ class SupervisorActor:
                     witness=look_everywhere,
                 ),
                 log_place=self._log_place(parse_dump(spec.config)),
+                compactor=RayCompactor(spec.store),
             )
         except StormsailError as error:
             # Said to whoever looks: an actor that dies while it is made is made again and again, without a word.

@@ -5,21 +5,26 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.folding import drop_original, folded
 from stormsail.platform.checkpoint.keys import LOG
+from stormsail.platform.checkpoint.leases import leased
 from stormsail.platform.checkpoint.lines import live_refs
 from stormsail.platform.checkpoint.log_line import spare
 from stormsail.platform.checkpoint.manifest import Commit
-from stormsail.platform.checkpoint.retention import RetentionPlan, retain
+from stormsail.platform.checkpoint.pins import pins
+from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, retain, to_fold
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import CheckpointError, StorageError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor.candidates import promote
 from stormsail.supervisor.committer import Committed
+from stormsail.supervisor.compacting import Compactor
 from stormsail.supervisor.ledger import Ledger
 
 _log = logging.getLogger("stormsail.keeping")
@@ -32,6 +37,8 @@ def retention_plan(
     good: Collection[CheckpointRef],
     live: Collection[CheckpointRef],
     pinned: Collection[CheckpointRef] = (),
+    held: Collection[CheckpointRef] = (),
+    folds: Collection[CheckpointRef] = (),
 ) -> RetentionPlan:
     """What stays and what goes by the run's own settings.
 
@@ -40,18 +47,27 @@ def retention_plan(
         commits: All commits that there are.
         good: Those known good.
         live: Those on the live line.
-        pinned: Never deleted.
+        pinned: Kept until somebody unpins them.
+        held: Kept for now.
+        folds: Those that need their keyframe no longer.
     """
     commits = tuple(commits)
+    section = config.checkpoint
     return retain(
         commits,
         good=good,
         live=live,
         head_step=max((ref.step for ref in live), default=0),
-        keep_last=config.checkpoint.keep_last,
+        rules=Keep(
+            last=section.keep_last,
+            every_steps=section.keep_every_steps,
+            every_s=None if section.keep_every_hours is None else 3600.0 * section.keep_every_hours,
+            ladder_steps=max(config.rollback.min_steps, config.fp32.window_steps),
+        ),
         pinned=pinned,
-        ladder_min_steps=max(config.rollback.min_steps, config.fp32.window_steps),
-        bases={commit.ref: commit.base for commit in commits if commit.base is not None},
+        held=held,
+        times={commit.ref: commit.time_s for commit in commits},
+        bases={commit.ref: commit.base for commit in commits if commit.base is not None and commit.ref not in folds},
     )
 
 
@@ -63,6 +79,7 @@ class Keeper:
         ledger: Where it is noted.
         store: The run's store.
         clock: Monotonic seconds.
+        compactor: Folds what stays for long; None folds nothing.
     """
 
     def __init__(
@@ -72,6 +89,7 @@ class Keeper:
         store: ObjectStore,
         *,
         clock: Callable[[], float] = time.monotonic,
+        compactor: Compactor | None = None,
     ) -> None:
         self._config = config
         self._ledger = ledger
@@ -79,6 +97,9 @@ class Keeper:
         self._clock = clock
         self._missed: set[CheckpointRef] = set()
         self._given_up: dict[CheckpointRef, float] = {}
+        self._compactor = compactor
+        self._not_folded: set[CheckpointRef] = set()
+        self._dropped: set[CheckpointRef] = set()
 
     def committed(self, done: Committed) -> None:
         """A checkpoint was published; called from the committer's thread."""
@@ -172,27 +193,85 @@ class Keeper:
 
     def _retain(self) -> None:
         try:
-            self._delete_spare()
+            self._delete_spare(time.time())
         except (StorageError, CheckpointError) as error:
             # Deleting can wait; the next commit tries again.
             self._ledger.note("checkpoint.retention_failed", why=str(error).replace("\n", "; "))
 
-    def _delete_spare(self) -> None:
+    def _delete_spare(self, now_s: float) -> None:
         commits = scan_commits(self._store).commits
+        folds = folded(self._store)
+        kept_by_people, read_now = pins(self._store), leased(self._store, now_s=now_s)
         with self._ledger.lock:
             # Planned and noted in one go: the ladder must not choose what is about to go, nor this what was chosen.
             record = self._ledger.record
             live = live_refs(record.generations, commits)
-            pinned = {self._ledger.loading} if self._ledger.loading is not None else set()
-            plan = retention_plan(self._config, commits, good=record.good, live=live, pinned=pinned)
+            loading = {self._ledger.loading} if self._ledger.loading is not None else set()
+            plan = retention_plan(
+                self._config,
+                commits,
+                good=record.good,
+                live=live,
+                pinned=kept_by_people,
+                held=read_now | loading,
+                folds=folds,
+            )
             if plan.delete:
                 self._ledger.note("checkpoint.deleted", refs=[[ref.generation, ref.step] for ref in plan.delete])
         if plan.delete:
             # A supervisor that was replaced hears of it here: what it knows of the line is old, and it may not delete.
             self._ledger.secure()
-            collect(self._store, plan)
+            collect(self._store, self._without_newly_held(plan, commits, folds, now_s))
+        self._compact(plan, commits, folds)
+        self._drop_originals(plan, commits, folds, read_now | loading, now_s)
         if self._config.checkpoint.gradient_log != "off":
             self._delete_spare_log()
+
+    def _without_newly_held(
+        self, plan: RetentionPlan, commits: Iterable[Commit], folds: Collection[CheckpointRef], now_s: float
+    ) -> RetentionPlan:
+        """Who pinned or began to read something meanwhile may not have seen the note of its deletion."""
+        held = pins(self._store) | leased(self._store, now_s=now_s)
+        needing = held - set(folds)
+        held |= {commit.base for commit in commits if commit.base is not None and commit.ref in needing}
+        return replace(plan, delete=tuple(ref for ref in plan.delete if ref not in held))
+
+    def _compact(self, plan: RetentionPlan, commits: Iterable[Commit], folds: Collection[CheckpointRef]) -> None:
+        if self._compactor is None:
+            return
+        done = self._compactor.poll()
+        if done is not None and done.why:
+            self._not_folded.add(done.ref)
+            self._ledger.note(
+                "checkpoint.fold_failed", step=done.ref.step, generation=done.ref.generation, why=done.why
+            )
+        elif done is not None:
+            self._ledger.note(
+                "checkpoint.folded", step=done.ref.step, generation=done.ref.generation, bytes=done.stored_bytes
+            )
+        if not self._compactor.busy:
+            bases = {commit.ref: commit.base for commit in commits if commit.base is not None}
+            waiting = [ref for ref in to_fold(plan, bases, folds) if ref not in self._not_folded]
+            if waiting:
+                self._compactor.start(waiting[0])
+
+    def _drop_originals(
+        self,
+        plan: RetentionPlan,
+        commits: Iterable[Commit],
+        folds: Mapping[CheckpointRef, float],
+        held: Collection[CheckpointRef],
+        now_s: float,
+    ) -> None:
+        """The differences of what was folded a while ago: who began to read them before has finished by now."""
+        grace_s = 2 * self._config.checkpoint.deadline_s
+        for commit in commits:
+            folded_s = folds.get(commit.ref)
+            if folded_s is None or folded_s > now_s - grace_s or commit.ref in held or commit.ref not in plan.keep:
+                continue
+            if commit.ref not in self._dropped:
+                drop_original(self._store, commit)
+                self._dropped.add(commit.ref)
 
     def _delete_spare_log(self) -> None:
         """Keep the log from the newest checkpoint but one on: the newest one may turn out to be damaged.

@@ -35,6 +35,7 @@ from stormsail.supervisor import faults, mirror
 from stormsail.supervisor.alerting.desk import AlertDesk
 from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.committer import Committer
+from stormsail.supervisor.compacting import Compactor
 from stormsail.supervisor.deciding import Decider
 from stormsail.supervisor.evidence.collecting import HangCollector, Look
 from stormsail.supervisor.hearing import SETTLE_S, Hearing
@@ -114,13 +115,21 @@ class RunSupervisor:
         host: Address that workers reach this process at.
         hands: What is done in the cluster.
         log_place: Where the gradient log is; None: in the run's store.
+        compactor: Folds checkpoints that stay for long; None folds none.
 
     Raises:
         StormsailError: The run cannot be opened: it is owned by somebody else, or its storage fails.
     """
 
     def __init__(
-        self, spec: RunSpec, *, owner: str, host: str, hands: ClusterHands, log_place: LogPlace | None = None
+        self,
+        spec: RunSpec,
+        *,
+        owner: str,
+        host: str,
+        hands: ClusterHands,
+        log_place: LogPlace | None = None,
+        compactor: Compactor | None = None,
     ) -> None:
         self.spec = spec
         self.config: RunConfig = parse_dump(spec.config)
@@ -138,7 +147,7 @@ class RunSupervisor:
         self.ledger = Ledger(
             self._store, Path(spec.folder), writer=spec.owner_id, deadline_s=self.config.journal.deadline_s
         )
-        self._keeper = Keeper(self.config, self.ledger, self._store)
+        self._keeper = Keeper(self.config, self.ledger, self._store, compactor=compactor)
         self._committer = Committer(
             self._store,
             deadline_s=self.config.checkpoint.deadline_s,

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.folding import folded
 from stormsail.platform.checkpoint.keys import LOG, PACKS, PARTS, owner_of
 from stormsail.platform.checkpoint.lines import Generation, list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.log_line import Logged, logged, reach
 from stormsail.platform.checkpoint.manifest import Commit
+from stormsail.platform.checkpoint.pins import pins
 from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
@@ -32,6 +34,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     live = live_refs(generations, scan.commits)
     log = logged(info.key for info in store.list(LOG))
     sizes = {commit.ref: commit.stored_bytes for commit in scan.commits}
+    folds, pinned = folded(store), pins(store)
     rows = [
         {
             "generation": commit.generation,
@@ -40,7 +43,9 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "good": commit.ref in record.good,
             "bytes": commit.stored_bytes,
             "base": None if commit.base is None else [commit.base.generation, commit.base.step],
-            "saved_bytes": 0 if commit.base is None else sizes.get(commit.base, 0) - commit.stored_bytes,
+            "saved_bytes": 0 if commit.base not in sizes else sizes[commit.base] - commit.stored_bytes,
+            "folded": commit.ref in folds,
+            "pinned": commit.ref in pinned,
             "digest": commit.root,
             "time_s": commit.time_s,
             "log_to": _log_to(generations, log, commit) if commit.ref in live else None,
@@ -75,6 +80,8 @@ def _without_state(generation: int | None, step: int | None, state: str, key: st
         "bytes": 0,
         "base": None,
         "saved_bytes": 0,
+        "folded": False,
+        "pinned": False,
         "digest": key,
         "time_s": None,
         "log_to": None,
@@ -91,7 +98,7 @@ def render_shelf(rows: list[dict[str, Any]]) -> str:
     """The shelf as a table."""
     if not rows:
         return "no checkpoints"
-    head = f"{'checkpoint':>12}  {'state':<11} {'good':<4} {'MB':>8}  {'builds on':<14} {'committed':<9} digest"
+    head = f"{'checkpoint':>12}  {'state':<11} {'kept':<6} {'MB':>8}  {'builds on':<14} {'committed':<9} digest"
     reached = [row for row in rows if row["log_to"] is not None]
     log = [f"the gradient log leads from step {row['step']} to step {row['log_to']}" for row in reached[-1:]]
     return "\n".join([head, *(_line(row) for row in rows), *log])
@@ -101,15 +108,21 @@ def _line(row: dict[str, Any]) -> str:
     name = "-" if row["step"] is None else f"{row['generation']}/{row['step']}"
     committed = "-" if row["time_s"] is None else telling.clock(row["time_s"])
     return (
-        f"{name:>12}  {row['state']:<11} {'yes' if row['good'] else 'no':<4} {row['bytes'] / _MB:>8.1f}  "
+        f"{name:>12}  {row['state']:<11} {_standing(row):<6} {row['bytes'] / _MB:>8.1f}  "
         f"{_builds_on(row):<14} {committed:<9} {row['digest']}".rstrip()
     )
+
+
+def _standing(row: dict[str, Any]) -> str:
+    return "pinned" if row["pinned"] else "good" if row["good"] else "-"
 
 
 def _builds_on(row: dict[str, Any]) -> str:
     """The keyframe, and by how much the difference to it is smaller than it."""
     if row["base"] is None:
         return "-"
+    if row["folded"]:
+        return "- (folded)"
     generation, step = row["base"]
     keyframe = row["bytes"] + row["saved_bytes"]
     saved = f" {-row['saved_bytes'] / keyframe:+.1%}" if keyframe else ""

@@ -1,4 +1,4 @@
-"""More of `stormsail checkpoints`: compare two, see what retention would delete, take the weights elsewhere."""
+"""More of `stormsail checkpoints`: compare two, see what retention would delete, keep some, take weights elsewhere."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def register(shelf: typer.Typer) -> None:
     shelf.command("diff")(checkpoints_diff)
     shelf.command("prune")(checkpoints_prune)
     shelf.command("export")(checkpoints_export)
+    shelf.command("pin")(checkpoints_pin)
+    shelf.command("unpin")(checkpoints_unpin)
+    shelf.command("compact")(checkpoints_compact)
 
 
 def _notify(text: str) -> None:
@@ -111,3 +114,56 @@ def checkpoints_export(
     emit(f"step {ref.step} of generation {ref.generation}, {dtype}, in {out}")
     for item in written:
         emit(f"  {item.sha256}  {item.name} ({item.size_bytes / _MB:.1f} MB)")
+
+
+def checkpoints_pin(
+    run: RunArgument, checkpoint: RefArgument, *, storage: StorageOption = None, as_json: JsonOption = False
+) -> None:
+    """Keep a checkpoint until it is unpinned, whatever retention would do."""
+    from stormsail.supervisor import places
+    from stormsail.supervisor.shelf import find_ref
+    from stormsail.supervisor.shelf_keep import pin_checkpoint
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    ref = find_ref(place, checkpoint)
+    new = pin_checkpoint(place.store(), ref)
+    if as_json:
+        emit_json({"run": place.name, "checkpoint": ref, "pinned": True, "changed": new})
+    else:
+        emit(f"step {ref.step} of generation {ref.generation} {'is' if new else 'was already'} pinned")
+
+
+def checkpoints_unpin(
+    run: RunArgument, checkpoint: RefArgument, *, storage: StorageOption = None, as_json: JsonOption = False
+) -> None:
+    """Give a pinned checkpoint back to retention."""
+    from stormsail.platform.checkpoint.pins import unpin
+    from stormsail.supervisor import places
+    from stormsail.supervisor.shelf import find_ref
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    ref = find_ref(place, checkpoint)
+    changed = unpin(place.store(), ref)
+    if as_json:
+        emit_json({"run": place.name, "checkpoint": ref, "pinned": False, "changed": changed})
+    else:
+        emit(f"step {ref.step} of generation {ref.generation} {'is no longer' if changed else 'was not'} pinned")
+
+
+def checkpoints_compact(
+    run: RunArgument, checkpoint: RefArgument, *, storage: StorageOption = None, as_json: JsonOption = False
+) -> None:
+    """Write a checkpoint with differences once more as a keyframe; it then needs no other one."""
+    from stormsail.supervisor import places
+    from stormsail.supervisor.shelf import find_ref
+    from stormsail.supervisor.shelf_keep import compact_checkpoint
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    ref = find_ref(place, checkpoint)
+    written = compact_checkpoint(place.store(), ref)
+    if as_json:
+        emit_json({"run": place.name, "checkpoint": ref, "bytes": written})
+    elif written is None:
+        emit(f"step {ref.step} of generation {ref.generation} is a keyframe already")
+    else:
+        emit(f"step {ref.step} of generation {ref.generation} is a keyframe of {written / _MB:.1f} MB now")

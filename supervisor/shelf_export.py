@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from stormsail.platform.checkpoint.commits import load_manifest
+from stormsail.platform.checkpoint.leases import ReadLease
 from stormsail.platform.checkpoint.manifest import Manifest
 from stormsail.platform.checkpoint.reader import read_shards
 from stormsail.platform.checkpoint.rounding import to_bf16
@@ -63,9 +64,11 @@ def export_weights(
     names = file_names(len(files))
     _make_room(folder, [*names, INDEX_NAME])
     metadata = {"format": "pt", "step": str(manifest.step), "state_digest": manifest.root}
-    written = [
-        _write_file(store, manifest, folder / name, plans, metadata) for name, plans in zip(names, files, strict=True)
-    ]
+    with ReadLease(store, [ref]) as lease:
+        written = [
+            _write_file(store, manifest, folder / name, plans, metadata, renew=lease.renew)
+            for name, plans in zip(names, files, strict=True)
+        ]
     if len(files) > 1:
         written.append(_write_index(folder / INDEX_NAME, index_of(files, names)))
     return written
@@ -93,10 +96,17 @@ def _make_room(folder: Path, names: Sequence[str]) -> None:
 
 
 def _write_file(
-    store: ObjectStore, manifest: Manifest, path: Path, plans: Sequence[TensorPlan], metadata: dict[str, str]
+    store: ObjectStore,
+    manifest: Manifest,
+    path: Path,
+    plans: Sequence[TensorPlan],
+    metadata: dict[str, str],
+    *,
+    renew: Callable[[], None],
 ) -> WrittenFile:
     with SafetensorsWriter(path, plans, metadata) as writer:
         for plan in plans:
+            renew()
             spec = ShardSpec(plan.name, _MASTER, plan.shape, 0, math.prod(plan.shape))
             (shard,) = read_shards(store, manifest, [spec])
             writer.add(plan.name, to_bf16(shard.words) if plan.dtype == "BF16" else shard.words.view(np.float32))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.folding import folded
+from stormsail.platform.checkpoint.leases import leased
 from stormsail.platform.checkpoint.lines import list_generations, live_refs
+from stormsail.platform.checkpoint.pins import pins
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.journal import Journal
 from stormsail.platform.runs import RunPlace
@@ -26,8 +30,17 @@ def plan_shelf(place: RunPlace) -> list[dict[str, Any]]:
     record = fold(Journal.read(store))
     commits = scan_commits(store).commits
     live = live_refs(list_generations(store), commits)
-    plan = retention_plan(parse_dump(record.config), commits, good=record.good, live=live)
-    needed = {commit.base for commit in commits if commit.ref in plan.keep}
+    folds, pinned = folded(store), pins(store)
+    plan = retention_plan(
+        parse_dump(record.config),
+        commits,
+        good=record.good,
+        live=live,
+        pinned=pinned,
+        held=leased(store, now_s=time.time()),
+        folds=folds,
+    )
+    needed = {commit.base for commit in commits if commit.ref in plan.keep and commit.ref not in folds}
     return [
         {
             "generation": commit.generation,
@@ -36,6 +49,7 @@ def plan_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "live": commit.ref in live,
             "good": commit.ref in record.good,
             "needed": commit.ref in needed,
+            "pinned": commit.ref in pinned,
             "bytes": commit.stored_bytes,
         }
         for commit in commits
@@ -57,6 +71,7 @@ def _words(row: dict[str, Any]) -> str:
         "keep  " if row["keep"] else "delete",
         "live" if row["live"] else "superseded",
         *(["good"] if row["good"] else []),
+        *(["pinned"] if row["pinned"] else []),
         *(["others build on it"] if row["needed"] else []),
         f"{row['bytes'] / _MB:.1f} MB",
     ]

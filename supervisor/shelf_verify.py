@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stormsail.platform.checkpoint.commits import Problem, scan_commits
 from stormsail.platform.checkpoint.keys import FORMAT_KEY, commit_key, generation_key, owner_of
+from stormsail.platform.checkpoint.leases import ReadLease
 from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.checkpoint.verify import record_problems, verify
 from stormsail.platform.errors import ObjectMissingError
@@ -69,13 +70,17 @@ def verify_shelf(place: RunPlace) -> Verified:
         owner = owner_of(problem.key)
         add(problem, [] if owner is None else [owner, *(item.ref for item in scan.commits if item.base == owner)])
     for commit in scan.commits:
-        for problem in verify(store, commit):
+        with ReadLease(store, [commit.ref]):
+            problems = verify(store, commit)
+        if problems and not _exists(store, commit_key(commit.ref)):
+            continue  # retention began to delete it before this looked
+        for problem in problems:
             add(problem, [commit.ref])
-    problems = (
+    damaged = (
         DamagedObject(key, problem.kind, problem.detail, tuple(map(_spoken, sorted(refs, key=_by_step))))
         for key, (problem, refs) in sorted(found.items())
     )
-    return Verified(len(scan.commits), tuple(problems))
+    return Verified(len(scan.commits), tuple(damaged))
 
 
 def render_verified(found: Verified) -> str:

@@ -146,6 +146,10 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "drill.fired": lambda e, d: f"drill: {d['kind']} at step {e.step}",
     "drill.twin": _twin,
     "stop.requested": lambda _e, d: f"stop requested: {d['reason']}",
+    "checkpoint.folded": lambda e, d: (
+        f"checkpoint {d['generation']}/{e.step} was written once more as a keyframe: {d['bytes'] / _MB:.1f} MB"
+    ),
+    "checkpoint.fold_failed": lambda e, d: f"checkpoint {d['generation']}/{e.step} could not be folded: {d['why']}",
     "checkpoint.swept": lambda _e, d: f"removed {d['objects']} objects of saves that never finished",
     "checkpoint.retention_failed": lambda _e, d: f"old checkpoints could not be removed yet: {d['why']}",
     "alert.sent": lambda _e, d: f"alert sent by {d['channel']}: {d['subject']}",

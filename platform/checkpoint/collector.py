@@ -11,15 +11,19 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from stormsail.platform.checkpoint.commits import Problem, load_manifest
+from stormsail.platform.checkpoint.commits import Problem, load_commit, load_folded, load_original
 from stormsail.platform.checkpoint.keys import (
     COMMITS,
+    FOLD_MANIFESTS,
+    FOLDS,
     MANIFESTS,
     PACKS,
     PARTS,
     commit_key,
-    manifest_key,
+    fold_key,
+    is_fold_pack,
     owner_of,
+    pack_rank,
     part_key,
 )
 from stormsail.platform.checkpoint.manifest import Manifest
@@ -57,14 +61,28 @@ def collect(store: ObjectStore, plan: RetentionPlan) -> Collected:
     bin_ = _Bin(store)
     problems: list[Problem] = []
     for ref in plan.delete:
-        try:
-            manifest = load_manifest(store, ref)
-        except CheckpointError as error:
-            problems.append(Problem(commit_key(ref), "damaged", error.what))
-            bin_.delete(commit_key(ref))
-            continue
-        _delete_checkpoint(bin_, manifest)
+        manifests, found = _manifests_of(store, ref)
+        problems += found
+        _delete_checkpoint(bin_, ref, manifests)
     return Collected(tuple(bin_.deleted), bin_.freed_bytes, tuple(problems))
+
+
+def _manifests_of(store: ObjectStore, ref: CheckpointRef) -> tuple[list[Manifest], list[Problem]]:
+    """The manifests that name a checkpoint's packs: as it was committed, and as it was folded."""
+    found: list[Manifest] = []
+    problem: Problem | None = None
+    try:
+        record = load_commit(store, ref)
+        try:
+            found.append(load_original(store, record))
+        except CheckpointError as error:
+            problem = Problem(commit_key(ref), "damaged", error.what)
+        folded = load_folded(store, record)
+    except CheckpointError as error:
+        return found, [Problem(commit_key(ref), "damaged", error.what)]
+    if folded is not None:
+        return [*found, folded], []  # the original of a folded one may be gone
+    return found, [problem] if problem is not None else []
 
 
 def collect_litter(
@@ -94,11 +112,24 @@ def collect_litter(
     committed = {owner_of(info.key) for info in store.list(COMMITS)}  # after the packs: a commit in between protects
     bin_ = _Bin(store)
     for ref in sorted(litter, key=lambda owner: (owner.generation, owner.step)):
-        young = any(info.modified_s > now_s - grace_s for info in litter[ref])
-        if ref not in committed and ref not in spare and not young:
-            for info in litter[ref]:
+        going = litter[ref]
+        if ref in committed:
+            going = [] if only is not None else _superfluous(going)
+        young = any(info.modified_s > now_s - grace_s for info in going)
+        if ref not in spare and not young:
+            for info in going:
                 bin_.delete(info.key, info.size_bytes if info.key.startswith(PACKS) else 0)
     return Collected(tuple(bin_.deleted), bin_.freed_bytes)
+
+
+def _superfluous(owned: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Of a committed checkpoint: the remains of a fold that died, or what a fold has replaced."""
+    folded = any(info.key.startswith(FOLDS) for info in owned)
+    if not folded:
+        return [info for info in owned if info.key.startswith(FOLD_MANIFESTS) or is_fold_pack(info.key)]
+    if any(info.key.startswith(MANIFESTS) for info in owned):
+        return []
+    return [info for info in owned if info.key.startswith(PARTS) or pack_rank(info.key) is not None]
 
 
 class _Bin:
@@ -115,17 +146,22 @@ class _Bin:
         self.freed_bytes += size_bytes
 
 
-def _delete_checkpoint(bin_: _Bin, manifest: Manifest) -> None:
-    bin_.delete(commit_key(manifest.ref))
-    bin_.delete(manifest_key(manifest.ref))
-    for rank in range(manifest.meta.world_size):
-        bin_.delete(part_key(manifest.ref, rank))
-    for pack in manifest.packs:
-        bin_.delete(pack.key, pack.size_bytes)
+def _delete_checkpoint(bin_: _Bin, ref: CheckpointRef, manifests: Iterable[Manifest]) -> None:
+    manifests = tuple(manifests)
+    bin_.delete(commit_key(ref))
+    if any(manifest.folded for manifest in manifests):
+        bin_.delete(fold_key(ref))
+    for manifest in manifests:
+        bin_.delete(manifest.key)
+    for manifest in manifests:
+        for rank in range(0 if manifest.folded else manifest.meta.world_size):
+            bin_.delete(part_key(ref, rank))
+        for pack in manifest.packs:
+            bin_.delete(pack.key, pack.size_bytes)
 
 
 def _by_owner(store: ObjectStore) -> dict[CheckpointRef, list[ObjectInfo]]:
-    """All manifests, parts and packs by the checkpoint that they belong to, in the order to delete them in."""
+    """All folds, manifests, parts and packs by the checkpoint that they belong to, in the order to delete them in."""
     owned: dict[CheckpointRef, list[ObjectInfo]] = defaultdict(list)
     for info in _listed(store):
         owner = owner_of(info.key)
@@ -137,5 +173,5 @@ def _by_owner(store: ObjectStore) -> dict[CheckpointRef, list[ObjectInfo]]:
 def _listed(store: ObjectStore) -> Iterable[ObjectInfo]:
     # Packs first: a save that comes to its commit after all finds a pack gone, and is refused. Were a part gone and the
     # packs still there, it would be committed without it.
-    for prefix in (PACKS, PARTS, MANIFESTS):
+    for prefix in (PACKS, PARTS, MANIFESTS, FOLD_MANIFESTS, FOLDS):
         yield from store.list(prefix)

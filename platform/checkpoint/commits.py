@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from stormsail.platform.checkpoint.keys import COMMITS, commit_key, manifest_key
-from stormsail.platform.checkpoint.manifest import Commit, Manifest, unpack_manifest
+from stormsail.platform.checkpoint.keys import COMMITS, commit_key, fold_key, fold_manifest_key, manifest_key
+from stormsail.platform.checkpoint.manifest import Commit, Fold, Manifest, unpack_manifest
 from stormsail.platform.checkpoint.records import read_twice, unseal
 from stormsail.platform.errors import CheckpointError, ObjectMissingError
 from stormsail.platform.messages import CheckpointRef
@@ -83,17 +83,58 @@ def load_commit(store: ObjectStore, ref: CheckpointRef) -> Commit:
 
 
 def load_manifest(store: ObjectStore, ref: CheckpointRef | Commit) -> Manifest:
-    """The manifest of a committed checkpoint, checked against its commit and for completeness.
+    """The manifest to read a committed checkpoint by: of two, the one that needs no keyframe.
 
     Raises:
         CheckpointError: No such checkpoint, or commit or manifest are missing or damaged.
         StorageError: The store failed.
     """
     record = load_commit(store, ref) if isinstance(ref, CheckpointRef) else ref
+    if record.base is None:
+        return load_original(store, record)
+    try:
+        folded = load_folded(store, record)
+    except CheckpointError as error:
+        try:
+            return load_original(store, record)
+        except CheckpointError:
+            raise error from None
+    return folded if folded is not None else load_original(store, record)
+
+
+def load_original(store: ObjectStore, record: Commit) -> Manifest:
+    """The manifest that was committed, checked against its commit and for completeness.
+
+    Raises:
+        CheckpointError: It is missing or damaged.
+        StorageError: The store failed.
+    """
     key = manifest_key(record.ref)
     manifest = unpack_manifest(read_twice(lambda: _read_manifest(store, key, record.manifest_sha256)), key)
-    if (manifest.ref, manifest.root, manifest.base) != (record.ref, record.root, record.base):
+    if manifest.folded or (manifest.ref, manifest.root, manifest.base) != (record.ref, record.root, record.base):
         raise CheckpointError("the manifest is not the one of its commit", where=key, objects=(key,))
+    manifest.check_complete()
+    return manifest
+
+
+def load_folded(store: ObjectStore, record: Commit) -> Manifest | None:
+    """The manifest of the checkpoint as it was written once more, whole in itself; None if it never was.
+
+    Raises:
+        CheckpointError: It is damaged, or its manifest is missing.
+        StorageError: The store failed.
+    """
+    where = fold_key(record.ref)
+    try:
+        fold = read_twice(lambda: unseal(store.get(where), Fold, where))
+    except ObjectMissingError:
+        return None
+    if (fold.ref, fold.root) != (record.ref, record.root):
+        raise CheckpointError("it is the fold of another state", where=where, objects=(where,))
+    key = fold_manifest_key(record.ref)
+    manifest = unpack_manifest(read_twice(lambda: _read_manifest(store, key, fold.manifest_sha256)), key)
+    if not manifest.folded or (manifest.ref, manifest.root) != (record.ref, record.root):
+        raise CheckpointError("the manifest is not the one of its fold", where=key, objects=(key,))
     manifest.check_complete()
     return manifest
 

@@ -9,7 +9,7 @@ from typing import Never
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.digest import Digest
-from stormsail.platform.checkpoint.keys import manifest_key, owner_of, pack_rank
+from stormsail.platform.checkpoint.keys import is_fold_pack, owner_of, pack_rank
 from stormsail.platform.checkpoint.manifest import FrameEntry, Manifest, TensorEntry
 from stormsail.platform.errors import CheckpointError
 
@@ -29,7 +29,7 @@ def check_complete(manifest: Manifest) -> None:
 
 
 def _fail(manifest: Manifest, what: str) -> Never:
-    key = manifest_key(manifest.ref)
+    key = manifest.key
     raise CheckpointError(what, where=key, todo="this checkpoint is not whole; use another one", objects=(key,))
 
 
@@ -39,6 +39,8 @@ def _check_identity(manifest: Manifest) -> None:
 
 
 def _check_base(manifest: Manifest) -> None:
+    if manifest.folded and manifest.base is not None:
+        _fail(manifest, "it was folded and still builds on a keyframe")
     differences = any(frame.base is not None for frame in manifest.frames)
     if differences != (manifest.base is not None):
         _fail(manifest, "frames are differences, but no keyframe is named, or the other way round")
@@ -54,10 +56,16 @@ def _check_packs(manifest: Manifest) -> None:
         _fail(manifest, "a pack is listed twice")
     for key in keys:
         # A pack belongs to the checkpoint in its key and to no other: that is what makes deleting safe.
-        rank = pack_rank(key)
-        if owner_of(key) != manifest.ref or rank is None or rank >= manifest.meta.world_size:
+        if owner_of(key) != manifest.ref or not _is_pack_of(manifest, key):
             _fail(manifest, f"the pack {key} does not belong to this checkpoint")
     _check_tiling(manifest)
+
+
+def _is_pack_of(manifest: Manifest, key: str) -> bool:
+    if manifest.folded:
+        return is_fold_pack(key)
+    rank = pack_rank(key)
+    return rank is not None and rank < manifest.meta.world_size
 
 
 def _check_tiling(manifest: Manifest) -> None:

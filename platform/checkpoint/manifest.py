@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.digest import Digest
+from stormsail.platform.checkpoint.keys import fold_manifest_key, manifest_key
 from stormsail.platform.checkpoint.records import RECORD_CONFIG, Record, pack, unpack
 from stormsail.platform.checkpoint.shards import COMPONENT_PATTERN, NAME_PATTERN
 from stormsail.platform.messages import CheckpointRef
@@ -30,9 +31,14 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+def _is_false(value: object) -> bool:
+    return value is False
+
+
 # Left out of the stored form where there is none: what is whole in itself has the same bytes as ever.
 OptionalDigest: TypeAlias = Annotated[DigestHex | None, Field(exclude_if=_is_none)]
 OptionalRef: TypeAlias = Annotated[CheckpointRef | None, Field(exclude_if=_is_none)]
+FoldMark: TypeAlias = Annotated[bool, Field(exclude_if=_is_false)]
 JsonMap: TypeAlias = dict[str, JsonValue]
 
 
@@ -184,6 +190,7 @@ class Manifest(Record):
         component_digests: The same per component; they add up to the root.
         nonfinite: NaN or infinite values in the state.
         base: The keyframe that some of the frames build on; None for a checkpoint that is whole in itself.
+        folded: Whether this is a checkpoint with differences as it was written once more, whole in itself.
     """
 
     format: Literal[1] = FORMAT
@@ -198,6 +205,7 @@ class Manifest(Record):
     root: DigestHex
     component_digests: dict[Component, DigestHex]
     base: OptionalRef = None
+    folded: FoldMark = False
 
     @property
     def ref(self) -> CheckpointRef:
@@ -208,6 +216,11 @@ class Manifest(Record):
     def stored_bytes(self) -> int:
         """Bytes of all packs."""
         return sum(pack.size_bytes for pack in self.packs)
+
+    @property
+    def key(self) -> str:
+        """Where it lies."""
+        return fold_manifest_key(self.ref) if self.folded else manifest_key(self.ref)
 
     @property
     def root_digest(self) -> Digest:
@@ -259,6 +272,30 @@ class Commit(Record):
     def finite(self) -> bool:
         """Whether weights, moments and the last losses are all finite; others are never promoted to good."""
         return self.losses_finite and self.nonfinite == 0
+
+
+class Fold(Record):
+    """Says that a checkpoint with differences lies on the store once more, whole in itself; written last.
+
+    Attributes:
+        root: The same as in the commit.
+        manifest_sha256: Of the stored bytes of the fold's manifest.
+        stored_bytes: Bytes of its packs.
+        time_s: Seconds since the epoch by the clock of who folded it.
+    """
+
+    format: Literal[1] = FORMAT
+    generation: Natural
+    step: Natural
+    root: DigestHex
+    manifest_sha256: Sha256Hex
+    stored_bytes: Natural
+    time_s: float
+
+    @property
+    def ref(self) -> CheckpointRef:
+        """Names the checkpoint."""
+        return CheckpointRef(self.generation, self.step)
 
 
 def pack_manifest(manifest: Manifest) -> bytes:

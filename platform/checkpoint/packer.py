@@ -23,7 +23,7 @@ class SaveAbandonedError(CheckpointError):
 
 
 class Packer:
-    """One rank's packs of one checkpoint, in the making.
+    """One rank's packs of one checkpoint (or, with None for a rank, those of a fold), in the making.
 
     Attributes:
         packs: Packs that are on the store.
@@ -37,7 +37,7 @@ class Packer:
         self,
         store: ObjectStore,
         ref: CheckpointRef,
-        rank: int,
+        rank: int | None,
         pack_bytes: int,
         cancelled: Callable[[], bool],
         *,
@@ -124,7 +124,7 @@ class Packer:
         if self._cancelled():
             raise SaveAbandonedError(
                 "the save was given up before it was whole",
-                where=f"generation {self._ref.generation}, step {self._ref.step}, rank {self._rank}",
+                where=pack_key(self._ref, self._rank, len(self.packs)),
             )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
-from stormsail.platform.checkpoint.commits import Problem, load_manifest
+from stormsail.platform.checkpoint.commits import Problem, load_commit, load_folded, load_manifest
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.fetch import Request, plan_requests
 from stormsail.platform.checkpoint.keys import (
     FORMAT_KEY,
     GENERATIONS,
     commit_key,
-    manifest_key,
+    fold_key,
     pack_rank,
     part_key,
 )
@@ -47,7 +47,8 @@ def verify(store: ObjectStore, ref: CheckpointRef | Commit, *, deep: bool = True
     except CheckpointError as error:
         name = ref if isinstance(ref, CheckpointRef) else ref.ref
         return [_problem(error, commit_key(name))]
-    problems = [*_part_problems(store, manifest), *_pack_problems(store, manifest, range(len(manifest.packs)))]
+    parts = () if manifest.folded else _part_problems(store, manifest)  # those of a fold may be gone
+    problems = [*_fold_problems(store, manifest), *parts, *_pack_problems(store, manifest, range(len(manifest.packs)))]
     if links is not None:
         problems += _pack_problems(store, links.base, sorted({frame.pack for frame in needed}))
     if not deep:
@@ -61,9 +62,7 @@ def verify(store: ObjectStore, ref: CheckpointRef | Commit, *, deep: bool = True
         found += digest
         problems.extend(bad)
     if not problems and found != manifest.root_digest:
-        problems.append(
-            Problem(manifest_key(manifest.ref), "damaged", f"the root is {found}, expected {manifest.root}")
-        )
+        problems.append(Problem(manifest.key, "damaged", f"the root is {found}, expected {manifest.root}"))
     return problems
 
 
@@ -80,6 +79,15 @@ def record_problems(store: ObjectStore) -> list[Problem]:
         except CheckpointError as error:
             problems.append(_problem(error, key))
     return problems
+
+
+def _fold_problems(store: ObjectStore, manifest: Manifest) -> Iterator[Problem]:
+    """A fold that cannot be read, where the original still can."""
+    if manifest.base is not None:
+        try:
+            load_folded(store, load_commit(store, manifest.ref))
+        except CheckpointError as error:
+            yield _problem(error, fold_key(manifest.ref))
 
 
 def _readable(manifest: Manifest, links: Links | None, broken: Collection[str]) -> list[FrameEntry]:

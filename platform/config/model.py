@@ -124,6 +124,15 @@ class CheckpointSection(Section):
     keep_last: Positive = Field(
         3, description="newest good checkpoints to keep; what the ladder may need is always kept"
     )
+    keep_every_steps: Positive | None = Field(
+        None, description="also keep the first good checkpoint of each stretch of so many steps, for ever"
+    )
+    keep_every_hours: Annotated[float, Field(gt=0.0)] | None = Field(
+        None, description="also keep the first good checkpoint of each stretch of so many hours, for ever"
+    )
+    keep_best: bool = Field(
+        default=False, description="also keep the one with the lowest evaluation loss; needs an evaluation"
+    )
     good_after_steps: Count = Field(20, description="healthy steps beyond a checkpoint before it is known good")
     deadline_s: Seconds = Field(300.0, description="limit of one save; a later one is abandoned")
     ring: Positive = Field(3, description="newest snapshots of each rank that stay in its node's memory")
@@ -402,6 +411,8 @@ class RunConfig(Section):
             yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
         if self.drill.twin_step is not None and self.drill.twin_step > steps:
             yield f"drill.twin_step ({self.drill.twin_step}) must be at most train.steps ({steps})"
+        if self.checkpoint.keep_best:
+            yield "checkpoint.keep_best: the best one has the lowest evaluation loss, and this run is never evaluated"
         decision_s = self.journal.deadline_s + DECISION_MARGIN_S
         if self.cluster.collective_timeout_s < decision_s:
             yield (

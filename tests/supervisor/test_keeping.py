@@ -22,12 +22,18 @@ from tests.support.run_kit import (
 )
 
 from stormsail.platform.checkpoint.commits import scan_commits
-from stormsail.platform.checkpoint.keys import owner_of
+from stormsail.platform.checkpoint.folding import fold
+from stormsail.platform.checkpoint.keys import manifest_key, owner_of
+from stormsail.platform.checkpoint.leases import ReadLease
+from stormsail.platform.checkpoint.pins import pin
+from stormsail.platform.checkpoint.verify import verify
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import FencedError, StorageUnavailableError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef, FaultKind, Incident
 from stormsail.platform.storage.local import LocalStore
+from stormsail.platform.storage.store import ObjectStore
+from stormsail.supervisor.compacting import FoldResult
 
 QUICK = {
     "every_steps": 1,
@@ -304,3 +310,104 @@ class TestGradientLog:
 
 def logged_steps(staff: Staff) -> list[int]:
     return sorted({int(info.key.split("/")[2]) for info in staff.store.list("log/")})
+
+
+def test_what_people_pinned_and_what_somebody_reads_stays(staff: Staff) -> None:
+    for step in range(1, 4):
+        staff.checkpoint(step, good=True)
+    pin(staff.store, CheckpointRef(1, 1), owner="me", time_s=1.0)
+    with ReadLease(staff.store, [CheckpointRef(1, 2)]):
+        for step in range(4, 30):
+            staff.checkpoint(step, good=True)
+        assert {1, 2} < set(steps_on_store(staff))
+    staff.checkpoint(30, good=True)
+    assert 1 in steps_on_store(staff)
+    assert 2 not in steps_on_store(staff)
+
+
+def test_a_pin_that_comes_after_the_plan_still_holds(staff: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
+    secure = staff.ledger.secure
+
+    def pinned_meanwhile() -> None:
+        secure()
+        pin(staff.store, CheckpointRef(1, 1), owner="me", time_s=1.0)
+
+    monkeypatch.setattr(staff.ledger, "secure", pinned_meanwhile)
+    for step in range(1, 25):
+        staff.checkpoint(step, good=True)
+    assert 1 in steps_on_store(staff)
+
+
+class Here:
+    """Folds at once, in the caller's thread."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self.done: FoldResult | None = None
+        self.begun: list[CheckpointRef] = []
+        self.why = ""
+
+    @property
+    def busy(self) -> bool:
+        return self.done is not None
+
+    def start(self, ref: CheckpointRef) -> None:
+        self.begun.append(ref)
+        if not self.why:
+            fold(self.store, ref, time_s=1.0)
+        self.done = FoldResult(ref, why=self.why)
+
+    def poll(self) -> FoldResult | None:
+        done, self.done = self.done, None
+        return done
+
+
+@pytest.fixture
+def compactor() -> Here:
+    return Here(FragileStore())
+
+
+@pytest.fixture
+def folding(tmp_path: Path, compactor: Here) -> Iterator[Staff]:
+    """A supervisor that folds, with a keyframe at 1, a pinned difference to it at 2, and another keyframe at 3."""
+    made = Staff(compactor.store, tmp_path, small_config(checkpoint=QUICK), compactor=compactor)
+    made.begin()
+    base = made.keyframe(1)
+    made.checkpoint(2, good=True, base=base)
+    pin(made.store, CheckpointRef(1, 2), owner="me", time_s=1.0)
+    assert compactor.begun == []
+    made.keyframe(3)
+    yield made
+    made.close()
+
+
+def test_what_is_kept_for_long_is_folded_and_its_keyframe_goes(
+    folding: Staff, compactor: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compactor.begun == [CheckpointRef(1, 2)]
+    for step in range(4, 25):
+        folding.checkpoint(step, good=True)
+    assert compactor.begun == [CheckpointRef(1, 2)]
+    assert journal(folding).count("checkpoint.folded") == 1
+    assert 1 not in steps_on_store(folding)
+    assert verify(folding.store, CheckpointRef(1, 2)) == []
+    manifests = {info.key for info in folding.store.list("manifests/")}
+    assert manifest_key(CheckpointRef(1, 2)) in manifests
+    monkeypatch.setattr("stormsail.supervisor.keeping.time.time", lambda: time.monotonic() + 4e9)
+    folding.checkpoint(25, good=True)
+    assert manifest_key(CheckpointRef(1, 2)) not in {info.key for info in folding.store.list("manifests/")}
+    assert verify(folding.store, CheckpointRef(1, 2)) == []
+
+
+def test_what_could_not_be_folded_is_noted_and_not_tried_again(tmp_path: Path, compactor: Here) -> None:
+    compactor.why = "its process died"
+    made = Staff(compactor.store, tmp_path, small_config(checkpoint=QUICK), compactor=compactor)
+    made.begin()
+    made.checkpoint(2, good=True, base=made.keyframe(1))
+    pin(made.store, CheckpointRef(1, 2), owner="me", time_s=1.0)
+    for step in (3, 4, 5, 6):
+        made.keyframe(step)
+    assert compactor.begun == [CheckpointRef(1, 2)]
+    assert journal(made).count("checkpoint.fold_failed") == 1
+    assert 1 in steps_on_store(made)
+    made.close()

@@ -50,7 +50,7 @@ def test_a_commit_that_cannot_be_read_is_shown_and_hides_no_other(past: RunPlace
 def test_the_table_has_a_line_for_each(past: RunPlace) -> None:
     lines = render_shelf(list_shelf(past)).splitlines()
     assert len(lines) == 5
-    assert lines[1].split()[:3] == ["1/10", "live", "yes"]
+    assert lines[1].split()[:3] == ["1/10", "live", "good"]
 
 
 def test_an_empty_shelf_says_so() -> None:

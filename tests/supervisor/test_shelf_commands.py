@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.supervisor.conftest import Play
+from tests.support.run_kit import Staff
 
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.cli import run as run_command
@@ -82,3 +84,24 @@ def test_weights_are_exported_with_their_hashes(command: Command, past: RunPlace
 
 def test_another_format_is_exit_code_2(command: Command, past: RunPlace, tmp_path: Path) -> None:
     assert command("export", "run", "--out", str(tmp_path), "--format", "gguf")[0] == 2
+
+
+def test_a_checkpoint_is_pinned_seen_to_be_pinned_and_given_back(command: Command, past: RunPlace) -> None:
+    assert command("pin", "run", "10")[1] == "step 10 of generation 1 is pinned\n"
+    assert "pinned" in command("ls", "run")[1].splitlines()[1]
+    assert "pinned" in command("prune", "run", "--dry-run")[1].splitlines()[0]
+    assert spoken(command("pin", "run", "10", "--json")[1])["changed"] is False
+    assert command("unpin", "run", "10")[1] == "step 10 of generation 1 is no longer pinned\n"
+    assert spoken(command("unpin", "run", "10", "--json")[1])["changed"] is False
+
+
+def test_a_difference_is_compacted_into_a_keyframe(command: Command, played: Callable[[Play], RunPlace]) -> None:
+    def short(staff: Staff) -> None:
+        staff.checkpoint(20, base=staff.keyframe(10))
+
+    played(short)
+    assert "1/10" in command("ls", "run")[1].splitlines()[2]
+    assert spoken(command("compact", "run", "20", "--json")[1])["bytes"] > 0
+    assert "folded" in command("ls", "run")[1].splitlines()[2]
+    assert command("compact", "run", "10")[1] == "step 10 of generation 1 is a keyframe already\n"
+    assert command("verify", "run")[0] == 0

@@ -18,11 +18,13 @@ def test_every_checkpoint_has_its_verdict_and_nothing_is_deleted(past: RunPlace)
 
 
 def test_what_would_go_is_summed_up() -> None:
-    row = {"generation": 1, "live": True, "good": True, "needed": False, "bytes": 2_000_000}
-    text = render_plan([{**row, "step": 10, "keep": False}, {**row, "step": 20, "keep": True, "needed": True}])
+    row = {"generation": 1, "live": True, "good": True, "needed": False, "pinned": False, "bytes": 2_000_000}
+    text = render_plan(
+        [{**row, "step": 10, "keep": False}, {**row, "step": 20, "keep": True, "needed": True, "pinned": True}]
+    )
     assert text.splitlines() == [
         "1/10         delete, live, good, 2.0 MB",
-        "1/20         keep  , live, good, others build on it, 2.0 MB",
+        "1/20         keep  , live, good, pinned, others build on it, 2.0 MB",
         "1 of 2 would go, 2.0 MB; nothing was deleted",
     ]
 

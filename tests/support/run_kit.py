@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import log_key
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.runformat import ensure_format
@@ -20,6 +21,7 @@ from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import CheckpointRef, FaultKind, Heartbeat, JoinRequest, Phase, StepRow
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor.committer import Committed, Committer
+from stormsail.supervisor.compacting import Compactor
 from stormsail.supervisor.deciding import Decider
 from stormsail.supervisor.hearing import Hearing
 from stormsail.supervisor.keeping import Keeper
@@ -98,24 +100,36 @@ def lost_process(step: int) -> Fault:
     return Fault(kind=FaultKind.PROCESS, step=step, onset=step, time_s=1_000_000.0, detail="killed")
 
 
-def written_part(store: ObjectStore, ref: CheckpointRef, rank: int, world_size: int = 1, seed: int = 0) -> RankPart:
-    """One rank's part of a tiny state, really written."""
-    whole = np.random.default_rng(seed).normal(size=ELEMENTS).astype(np.float32)
+def tiny_shards(rank: int = 0, world_size: int = 1, seed: int = 0) -> list[Shard]:
+    """One rank's share of a tiny state; states of neighbouring seeds are near each other."""
+    whole = np.random.default_rng(0).normal(size=ELEMENTS) * (1.0 + 1e-4 * seed)
     size = ELEMENTS // world_size
-    shards = [
-        Shard(
-            ShardSpec("w", component, (ELEMENTS,), rank * size, size), (whole + index)[rank * size : (rank + 1) * size]
-        )
+    part = slice(rank * size, (rank + 1) * size)
+    return [
+        Shard(ShardSpec("w", component, (ELEMENTS,), part.start, size), (whole + index).astype(np.float32)[part])
         for index, component in enumerate(("exp_avg", "exp_avg_sq", "master"))
     ]
+
+
+def written_part(
+    store: ObjectStore,
+    ref: CheckpointRef,
+    rank: int,
+    world_size: int = 1,
+    seed: int = 0,
+    *,
+    base: Keyframe | None = None,
+) -> RankPart:
+    """One rank's part of a tiny state, really written."""
     return write_part(
         store,
         generation=ref.generation,
         step=ref.step,
         rank=rank,
         world_size=world_size,
-        shards=shards,
+        shards=tiny_shards(rank, world_size, seed),
         cancelled=lambda: False,
+        base=base,
     )
 
 
@@ -141,16 +155,23 @@ class Staff:
         folder: The run's local folder.
         config: The run.
         writer: Names the claim in the journal.
+        compactor: Folds what stays for long.
     """
 
     def __init__(
-        self, store: ObjectStore, folder: Path, config: RunConfig | None = None, *, writer: str = "staff"
+        self,
+        store: ObjectStore,
+        folder: Path,
+        config: RunConfig | None = None,
+        *,
+        writer: str = "staff",
+        compactor: Compactor | None = None,
     ) -> None:
         self.store = store
         self.config = config or small_config()
         ensure_format(store)
         self.ledger = Ledger(store, folder, writer=writer, deadline_s=self.config.journal.deadline_s)
-        self.keeper = Keeper(self.config, self.ledger, store)
+        self.keeper = Keeper(self.config, self.ledger, store, compactor=compactor)
         self.published: list[Committed] = []
         self.committer = Committer(
             store,
@@ -196,14 +217,25 @@ class Staff:
         rows = tuple(step_row(step, generation=generation, **changes) for step in range(first, last + 1))
         self.hearing.heartbeat(beat(attempt=self.ledger.record.attempt, step=last, generation=generation, rows=rows))
 
-    def checkpoint(self, step: int, *, good: bool = False, generation: int | None = None) -> CheckpointRef:
+    def checkpoint(
+        self, step: int, *, good: bool = False, generation: int | None = None, base: Keyframe | None = None
+    ) -> CheckpointRef:
         """Commit a real, tiny checkpoint."""
         ref = CheckpointRef(self.ledger.record.generation if generation is None else generation, step)
-        self.committer.add(written_part(self.store, ref, 0, seed=step), checkpoint_meta(step), 0.0)
+        self.committer.add(written_part(self.store, ref, 0, seed=step, base=base), checkpoint_meta(step), 0.0)
         assert self.committer.drain(LIMIT_S)
         if good:
             self.ledger.note("checkpoint.good", step=step, generation=ref.generation)
         return ref
+
+    def keyframe(self, step: int) -> Keyframe:
+        """Commit a checkpoint that is known good; gives what the next ones can build on."""
+        ref = CheckpointRef(self.ledger.record.generation, step)
+        part = written_part(self.store, ref, 0, seed=step)
+        self.committer.add(part, checkpoint_meta(step), 0.0)
+        assert self.committer.drain(LIMIT_S)
+        self.ledger.note("checkpoint.good", step=step, generation=ref.generation)
+        return Keyframe(part, tiny_shards(seed=step))
 
     def close(self) -> None:
         """End the thread."""

@@ -16,7 +16,7 @@ from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.manifest import RankPart
-from stormsail.platform.checkpoint.retention import retain
+from stormsail.platform.checkpoint.retention import Keep, retain
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import CheckpointError, StorageUnavailableError
@@ -208,7 +208,7 @@ def save(history: History) -> None:
 
 
 def _write(history: History, store: ObjectStore, ref: CheckpointRef, bases: Sequence[Keyframe]) -> list[RankPart]:
-    pack_bytes = history.random.choice((200, 10_000))
+    pack_bytes = history.random.choice((120, 10_000))
 
     def write() -> list[RankPart]:
         return history.kit.parts(
@@ -291,15 +291,14 @@ def prune(history: History) -> None:
         good=good,
         live=live,
         head_step=history.step,
-        keep_last=history.random.randint(1, 2),
-        ladder_min_steps=20,
+        rules=Keep(history.random.randint(1, 2), ladder_steps=20),
         bases={item.ref: item.base for item in commits if item.base is not None},
     )
     history.note("pruned", f"{len(plan.delete)} of {len(commits)}")
     history.promised -= set(plan.delete)
     try:
         stalled = history.draw_stall(0.1, 10)
-        collect(history.store if stalled else history.draw_deadly(0.4, 10), plan)
+        collect(history.store if stalled else history.draw_deadly(0.8, 4), plan)
     except StorageUnavailableError:
         history.note("collector died")
     history.store.come_back()
@@ -324,7 +323,7 @@ _KINDS = {
     "back": (lambda history: begin_again(history, back=history.random.randint(1, 2)), 2),
     "prune": (prune, 4),
     "sweep": (sweep, 2),
-    "late": (commit_late, 5),
+    "late": (commit_late, 10),
 }
 
 

@@ -10,7 +10,7 @@ from stormsail.platform.checkpoint.commits import Problem, scan_commits
 from stormsail.platform.checkpoint.keys import GENERATIONS, commit_key, generation_key, owner_of
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.manifest import Commit
-from stormsail.platform.checkpoint.reader import first_sound, verify
+from stormsail.platform.checkpoint.reader import verify
 from stormsail.platform.checkpoint.verify import record_problems
 from stormsail.platform.errors import CheckpointError, StorageError
 from stormsail.platform.messages import CheckpointRef
@@ -117,9 +117,9 @@ def _judge_choice(history: History, commits: tuple[Commit, ...], harmed: set[str
     """The newest of the live line that nobody harmed is there to go on from, and only harmed ones are passed over."""
     bases = {item.ref: item.base for item in commits}
     hurt = {owner_of(key) for key in harmed}
-    passed: list[CheckpointRef] = []
     order = newest_first(live_refs(list_generations(history.store), commits))
-    chosen = first_sound(history.store, order, on_problem=lambda ref, _problems: passed.append(ref))
+    chosen = next((ref for ref in order if not verify(history.store, ref)), None)
+    passed = order if chosen is None else order[: order.index(chosen)]
     assert all(ref in hurt or bases[ref] in hurt for ref in passed), f"{passed} were passed over for nothing"
     if chosen is None:
         assert len(passed) == len(order)

@@ -10,7 +10,7 @@ import pytest
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, owner_of
 from stormsail.platform.checkpoint.reader import scan_commits, verify
-from stormsail.platform.checkpoint.retention import RetentionPlan, retain
+from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, retain
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import CheckpointError, InternalError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
@@ -176,7 +176,7 @@ def test_dying_at_any_moment_leaves_no_difference_without_its_keyframe(
         kit.save(store, kit.state(40), refs[3])
         commits = scan_commits(store).commits
         chain = {commit.ref: commit.base for commit in commits if commit.base is not None}
-        plan = retain(commits, good=refs[3:], live=refs, head_step=200, keep_last=1, bases=chain)
+        plan = retain(commits, good=refs[3:], live=refs, head_step=200, rules=Keep(1), bases=chain)
         assert plan.delete == (refs[1], refs[2], refs[0])
         with contextlib.suppress(StorageUnavailableError):
             total = len(collect(kit.crashing(store, limit, takes_effect=takes_effect), plan).deleted)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.checkpoint.retention import RetentionPlan, retain
+from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, retain, to_fold
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.messages import CheckpointRef
 
@@ -24,7 +24,11 @@ def plan(
     live: Collection[CheckpointRef] | None = None,
     head: int | None = None,
     keep_last: int = 1,
+    every_steps: int | None = None,
+    every_s: float | None = None,
+    times: Mapping[CheckpointRef, float] | None = None,
     pinned: Collection[CheckpointRef] = (),
+    held: Collection[CheckpointRef] = (),
     bases: Mapping[CheckpointRef, CheckpointRef] | None = None,
 ) -> RetentionPlan:
     return retain(
@@ -32,8 +36,10 @@ def plan(
         good=commits if good is None else good,
         live=commits if live is None else live,
         head_step=max(ref.step for ref in commits) if head is None else head,
-        keep_last=keep_last,
+        rules=Keep(keep_last, every_steps, every_s),
+        times=times,
         pinned=pinned,
+        held=held,
         bases=bases,
     )
 
@@ -179,3 +185,51 @@ def test_nothing_that_is_kept_loses_its_keyframe(commits: list[CheckpointRef], d
     for ref in made.delete:
         left.remove(ref)
         assert all(bases[other] in left for other in left if other in bases), "dying here would leave an orphan"
+
+
+def test_one_of_each_stretch_of_steps_stays_for_ever() -> None:
+    made = plan(steps(*range(0, 1010, 10)), every_steps=300)
+    assert made.lasting == tuple(steps(0, 300, 600, 900))
+    assert set(made.lasting) < set(made.keep)
+
+
+def test_one_of_each_stretch_of_time_stays_for_ever_also_where_the_clock_jumps_back() -> None:
+    refs = steps(*range(0, 100, 10))
+    times = dict(zip(refs, (0, 9, 11, 25, 12, 31, 32, 33, 34, 45), strict=True))
+    assert plan(refs, every_s=10, times=times).lasting == tuple(steps(0, 20, 30, 50, 90))
+
+
+def test_a_checkpoint_that_is_not_known_good_is_none_of_a_stretch() -> None:
+    refs = steps(*range(0, 100, 10))
+    assert plan(refs, good=refs[2:], every_steps=50).lasting == tuple(steps(20, 50))
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40, unique=True), st.integers(1, 200))
+def test_what_stays_for_ever_stays_as_the_run_goes_on(numbers: list[int], every: int) -> None:
+    held: list[CheckpointRef] = []
+    lasting: set[CheckpointRef] = set()
+    for number in sorted(numbers):
+        held = list(plan([*held, *steps(number)], every_steps=every).keep)
+        assert lasting <= set(held)
+        lasting = set(plan(held, every_steps=every).lasting)
+
+
+def test_what_is_pinned_lasts_and_what_is_held_only_stays() -> None:
+    refs = steps(*range(0, 310, 10))
+    made = plan(refs, pinned=steps(10), held=steps(20))
+    assert made.lasting == tuple(steps(10))
+    assert {*steps(10), *steps(20)} < set(made.keep)
+
+
+def test_what_lasts_is_folded_once_the_run_builds_on_another_keyframe() -> None:
+    bases = dict.fromkeys(steps(10, 20, 30), steps(0)[0]) | dict.fromkeys(steps(50, 60), steps(40)[0])
+    made = RetentionPlan(tuple(steps(0, 10, 20, 40, 50, 60)), (), tuple(steps(0, 10, 20, 50)))
+    assert to_fold(made, bases, ()) == tuple(steps(10, 20))
+    assert to_fold(made, bases, steps(10)) == tuple(steps(20))
+
+
+def test_a_keyframe_may_go_once_what_builds_on_it_was_folded() -> None:
+    refs = steps(*range(0, 310, 10))
+    needs = {steps(20)[0]: steps(0)[0]}
+    assert steps(0)[0] in plan(refs, pinned=steps(20), bases=needs).keep
+    assert steps(0)[0] in plan(refs, pinned=steps(20)).delete
