@@ -15,10 +15,17 @@ import platform
 import sys
 
 import torch
-from checkpoint_rows import gradient_log, places, sizes, speed
+from checkpoint_rows import cost, gradient_log, places, restore, sizes, speed
 from checkpoint_rows.row import Row, table
 
-PARTS = {"bytes": sizes.rows, "log": gradient_log.rows, "speed": speed.rows, "places": places.rows}
+PARTS = {
+    "bytes": sizes.rows,
+    "log": gradient_log.rows,
+    "speed": speed.rows,
+    "places": places.rows,
+    "cost": cost.rows,
+    "restore": restore.rows,
+}
 
 
 def main() -> int:

@@ -147,7 +147,10 @@ class CheckpointSection(Section):
         description="keep each step's gradient as bf16, so that no finished step is lost: with a process (`vault`, in its "
         "node's memory) or with a node (`store`); gradients are then rounded to bf16, as part of the run's arithmetic",
     )
-    deltas: bool = Field(default=False, description="write differences to the last keyframe; fewer bytes, same state")
+    deltas: bool = Field(
+        default=True,
+        description="write differences to the last keyframe: fewer bytes, same state; 8 bytes of memory for a parameter",
+    )
     rounding: bool = Field(
         default=False,
         description="at each checkpoint step round the live state (masters to 15 mantissa bits, moments to 7), which "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.first_sound import first_sound
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +18,7 @@ from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keys import owner_of
 from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations, live_refs, newest_first
-from stormsail.platform.checkpoint.reader import first_sound, load_manifest, read_shards
+from stormsail.platform.checkpoint.reader import load_manifest, read_shards
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import write_part

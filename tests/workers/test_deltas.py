@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.first_sound import first_sound
+
 import numpy as np
 import pytest
 from tests.support.run_kit import checkpoint_meta, small_config
@@ -9,7 +11,7 @@ from tests.support.run_kit import checkpoint_meta, small_config
 from stormsail.platform.checkpoint.chain import ChainPolicy
 from stormsail.platform.checkpoint.keys import commit_key
 from stormsail.platform.checkpoint.manifest import Manifest
-from stormsail.platform.checkpoint.reader import first_sound, load_manifest, read_shards
+from stormsail.platform.checkpoint.reader import load_manifest, read_shards
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import commit, write_part
@@ -133,5 +135,5 @@ def test_a_difference_that_was_not_worth_it_is_the_last_one_and_no_trouble() -> 
 
 def test_a_run_that_does_not_ask_for_it_has_none() -> None:
     store = MemoryStore()
-    assert deltas_for(small_config(), store, 1, lambda *_: None) is None
-    assert deltas_for(small_config(checkpoint={"deltas": True}), store, 1, lambda *_: None) is not None
+    assert deltas_for(small_config(checkpoint={"deltas": False}), store, 1, lambda *_: None) is None
+    assert deltas_for(small_config(), store, 1, lambda *_: None) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.first_sound import first_sound
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from tests.platform.checkpoint.conftest import State
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keys import commit_key, owner_of
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
-from stormsail.platform.checkpoint.reader import first_sound, load_manifest, verify
+from stormsail.platform.checkpoint.reader import load_manifest, verify
 from stormsail.platform.errors import CheckpointError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from stormsail.platform.checkpoint.codec import Codec
+from stormsail.platform.checkpoint.codec import Codec, read_header
+from stormsail.platform.checkpoint.collector import collect
+from stormsail.platform.checkpoint.commits import load_commit
+from stormsail.platform.checkpoint.folding import drop_original, fold
 from stormsail.platform.checkpoint.planes import Method
+from stormsail.platform.checkpoint.retention import RetentionPlan
 from stormsail.platform.checkpoint.rounding import mantissa_bits, round_words
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.local import LocalStore
@@ -65,4 +69,33 @@ def test_the_reader_on_the_page_reads_rounded_states(kit: Kit, reader: dict[str,
     kit.save(store, newer, CheckpointRef(1, 110), bases=bases)
     found = reader["read"](tmp_path / "run", 1, 110)
     for key, values in newer.items():
+        assert np.array_equal(found[key].reshape(-1).view(np.uint32), values.view(np.uint32))
+
+
+def test_the_reader_on_the_page_reads_what_was_folded(kit: Kit, reader: dict[str, Any], tmp_path: Path) -> None:
+    store, state = LocalStore(tmp_path / "run"), kit.state(0)
+    bases = kit.keyframes(store, state, CheckpointRef(1, 100))
+    newer = kit.drift(state, 1)
+    kit.save(store, newer, CheckpointRef(1, 110), bases=bases)
+    fold(store, CheckpointRef(1, 110), time_s=1.0)
+    drop_original(store, load_commit(store, CheckpointRef(1, 110)))
+    collect(store, RetentionPlan((), (CheckpointRef(1, 100),)))
+    found = reader["read"](tmp_path / "run", 1, 110)
+    for key, values in newer.items():
+        assert np.array_equal(found[key].reshape(-1).view(np.uint32), values.view(np.uint32))
+
+
+def test_the_reader_on_the_page_reads_what_rows_and_columns_share(
+    kit: Kit, reader: dict[str, Any], tmp_path: Path
+) -> None:
+    shapes = {"wide.weight": (60, 80)}
+    random = np.random.default_rng(0)
+    scales = np.exp(random.normal(0, 3, (60, 1)) + random.normal(0, 3, (1, 80))).astype(np.float32).reshape(-1)
+    state = {key: values * scales for key, values in kit.state(0, shapes).items()}
+    store = LocalStore(tmp_path / "run")
+    manifest = kit.save(store, state, CheckpointRef(1, 100), 3, shapes=shapes)
+    frame = manifest.frames[0]
+    assert read_header(store.get(manifest.packs[frame.pack].key)[frame.offset :][: frame.length]).grid is not None
+    found = reader["read"](tmp_path / "run", 1, 100)
+    for key, values in state.items():
         assert np.array_equal(found[key].reshape(-1).view(np.uint32), values.view(np.uint32))
