@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.first_sound import first_sound
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.platform.checkpoint.conftest import CrashingStore
+from tests.support.first_sound import first_sound
 from tests.support.run_kit import LIMIT_S, checkpoint_meta, small_config
 
 from stormsail.platform.checkpoint.chain import ChainPolicy

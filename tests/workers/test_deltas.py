@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.first_sound import first_sound
-
 import numpy as np
 import pytest
+from tests.support.first_sound import first_sound
 from tests.support.run_kit import checkpoint_meta, small_config
 
 from stormsail.platform.checkpoint.chain import ChainPolicy

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.first_sound import first_sound
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.platform.checkpoint.conftest import State
+from tests.support.first_sound import first_sound
 
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keys import commit_key, owner_of
