@@ -30,6 +30,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from stormsail.platform.config.load import load_config
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.diagnosis import ReplayResult
 from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef, Directive, Heartbeat, HeartbeatReply, Incident, StepRow, World
 from stormsail.platform.storage.memory import MemoryStore
@@ -117,6 +118,9 @@ class Rank:
     def incident(self, incident: Incident) -> Directive:
         """No incident belongs into a healthy run."""
         raise RuntimeError(f"an incident in a healthy run: {incident}")
+
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        raise AssertionError((incident, result))
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """Nothing is restored here."""

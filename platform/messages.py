@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it names checkpoints, and so needs this module
+    from stormsail.platform.diagnosis import ReplayPlan
 
 
 class Phase(StrEnum):
@@ -19,6 +23,7 @@ class Phase(StrEnum):
     LOAD = "load"
     STEP = "step"
     CONSULT = "consult"
+    REPLAY = "replay"
     SAVE = "save"
     DONE = "done"
 
@@ -146,6 +151,7 @@ class Directive:
         expected_losses: (step, loss) recorded earlier for the first steps after the restore; they must come again.
         exact: Whether they must come again bit for bit (same precision, world size and LR).
         replay: Steps to take from the gradient log after the restore, oldest first, without a gap; none to take none.
+        experiment: Nothing is decided yet: compute these steps again and report (`Supervisor.replayed`); the rest is void.
     """
 
     generation: int
@@ -161,6 +167,7 @@ class Directive:
     expected_losses: tuple[tuple[int, float], ...] = ()
     exact: bool = False
     replay: tuple[LogSpan, ...] = ()
+    experiment: ReplayPlan | None = None
 
     @property
     def first_step(self) -> int:

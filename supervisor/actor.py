@@ -16,6 +16,7 @@ from stormsail.platform.checkpoint.log_place import LogPlace, place_of_log
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.dump import dump_config, parse_dump
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.diagnosis import ReplayResult
 from stormsail.platform.errors import InternalError, StormsailError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import (
@@ -160,6 +161,11 @@ class SupervisorActor:
     def incident(self, incident: Incident) -> Directive:
         """See `Hearing.incident`."""
         return self._run.hearing.incident(incident)
+
+    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        """See `Hearing.replayed`."""
+        return self._run.hearing.replayed(incident, result)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:

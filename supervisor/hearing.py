@@ -11,6 +11,7 @@ from typing import Any
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.diagnosis import Diagnosis, ReplayResult
 from stormsail.platform.errors import ConfigError, FencedError
 from stormsail.platform.messages import (
     CheckpointRef,
@@ -22,11 +23,14 @@ from stormsail.platform.messages import (
     JoinRequest,
     Placement,
     StepRow,
+    Tier,
     WorkerFailure,
 )
 from stormsail.supervisor import ladder
 from stormsail.supervisor.committer import Committer
 from stormsail.supervisor.deciding import Decider
+from stormsail.supervisor.diagnose import left_out, mildest_tier
+from stormsail.supervisor.diagnosing import Diagnosing
 from stormsail.supervisor.keeping import Keeper
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.membership import Membership
@@ -66,6 +70,7 @@ class Hearing:
         self._keeper = keeper
         self._committer = committer
         self._membership = membership
+        self._diagnosis = Diagnosing(config, ledger)
         # Deciding and loading may wait for a store that is away, and that is no hanging.
         patience_s = config.cluster.start_timeout_s + config.journal.deadline_s
         self._limits = hang.Limits(
@@ -296,7 +301,7 @@ class Hearing:
     # ------------------------------------------------------------------- incidents
 
     def incident(self, incident: Incident) -> Directive:
-        """Rank 0 needs a decision; every rank obeys the answer."""
+        """Rank 0 needs a decision; every rank obeys the answer, or carries out the experiment that it asks for."""
         with self._ledger.lock:
             if not self._is_current(incident):
                 return self._too_late()
@@ -316,17 +321,22 @@ class Hearing:
             )
         # Not under the lock: what is being published must be able to note that it was.
         self._committer.settle(SETTLE_S)
-        fault = ladder.Fault(
-            kind=incident.kind,
-            step=incident.step,
-            onset=incident.onset,
-            time_s=time.time(),
-            signature=str(incident.kind),
-            detail=reason,
-        )
         with self._ledger.lock:
             # Meanwhile the attempt may have broken off, and that fault been answered: one fault, one decision.
-            return self._decider.decide(fault) if self._is_current(incident) else self._too_late()
+            if not self._is_current(incident):
+                return self._too_late()
+            plan = self._diagnosis.plan(incident)
+            if plan is not None:
+                return Directive(incident.generation, experiment=plan, reason="find out what it was")
+            return self._decider.decide(_fault(incident))
+
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        """The experiment is done: judge it, and decide."""
+        with self._ledger.lock:
+            if not self._is_current(incident):
+                return self._too_late()
+            found = self._diagnosis.conclude(incident, result)
+            return self._decider.decide(_fault(incident, found))
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """A checkpoint could not be loaded: it is never taken again, and the question is asked again."""
@@ -367,3 +377,19 @@ class Hearing:
         with self._ledger.lock:
             if failure.attempt == self._ledger.record.attempt:
                 self.failures.append(failure)
+
+
+def _fault(incident: Incident, found: Diagnosis | None = None) -> ladder.Fault:
+    detail = str(incident.evidence.get("reason", ""))
+    if found is not None:
+        detail += f"; diagnosis: {found.cause}, {found.confidence:.0%} sure"
+    return ladder.Fault(
+        kind=incident.kind,
+        step=incident.step,
+        onset=incident.onset,
+        time_s=time.time(),
+        signature=str(incident.kind),
+        detail=detail,
+        mildest=Tier.RESUME if found is None else mildest_tier(found),
+        suspects=() if found is None else left_out(found),
+    )

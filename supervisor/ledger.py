@@ -200,6 +200,11 @@ class Ledger:
         with self.lock:
             return tuple((step, self._losses[step]) for step in range(first, stop) if step in self._losses)
 
+    def rows_before(self, step: int, count: int) -> list[StepRow]:
+        """The last finished steps of the live line before a step, at most so many, oldest first."""
+        with self.lock:
+            return [self._line[known] for known in range(step - count, step) if known in self._line]
+
     def candidates(self) -> list[CandidateCheckpoint]:
         """Checkpoints of the live line that may be loaded, oldest first."""
         return live_candidates(self.record)

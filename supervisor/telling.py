@@ -86,6 +86,15 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
         f"shadow mode: {d['kind']} at step {e.step} ({d['error']}); nothing is done, it would have been: {d['action']}"
     ),
     "hang.cleared": lambda e, _d: f"the ranks have moved again at step {e.step}: nothing is ended",
+    "diagnosis.begun": lambda e, d: (
+        f"diagnosis: steps {d['first']} to {d['last']} once more, from step {e.step}, at most {d['budget_steps']} steps"
+    ),
+    "diagnosis.skipped": lambda _e, d: f"no diagnosis: {d['why']}",
+    "diagnosis.made": lambda e, d: (
+        f"diagnosis: {d['cause'].replace('_', ' ')} ({d['confidence']:.0%} sure) from step {e.step}: "
+        f"{'; '.join(d['evidence'])}"
+    ),
+    "hardware.suspected": lambda _e, d: f"hardware is suspected: {d['why']}; {d['todo']}",
     "ladder.decided": _decided,
     "recovery.first_step": lambda e, _d: f"training again at step {e.step}",
     "recovery.caught_up": _caught_up,

@@ -139,6 +139,20 @@ class ZeroEngine:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
+    @torch.no_grad()
+    def losses(self, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """The loss of each token, 0 where the mask is, without learning from it (collective).
+
+        Args:
+            batch: As in `forward_backward`.
+        """
+        tokens, targets, mask = (part.to(self.device) for part in batch)
+        self._engine.eval()
+        try:
+            return (factories.call_model(self._engine, tokens, targets, mask).float() * mask).cpu()
+        finally:
+            self._engine.train()
+
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """This rank's shard of the reduced gradient, parameter by parameter: fp32, flat, without padding."""
         from deepspeed.utils import safe_get_local_grad

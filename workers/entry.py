@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from stormsail.platform.checkpoint.log_place import LogPlace, place_of_log
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.diagnosis import ReplayResult
 from stormsail.platform.errors import StormsailError, UserCodeError, WorkerFaultError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import (
@@ -278,8 +279,13 @@ class _Worker:
     # ------------------------------------------------- what the loop asks (rank 0)
 
     def incident(self, incident: Incident) -> Directive:
-        """Report an incident and wait for the decision."""
+        """Report an incident and wait for the decision, or for the experiment that it needs."""
         directive: Directive = self._call("incident", incident, timeout_s=_CONSULT_TIMEOUT_S)
+        return directive
+
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        """Report what the experiment has shown and wait for the decision."""
+        directive: Directive = self._call("replayed", incident, result, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:

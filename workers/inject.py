@@ -50,6 +50,10 @@ class Injector:
         self._fired = dict(fired)
         self._announce = announce
 
+    def unheard(self) -> Injector:
+        """The same faults for a replay: they act as they would now, but nobody is told and nothing is counted."""
+        return Injector(self._faults, rank=self._rank, fired=self._fired, announce=lambda _index, _kind, _step: None)
+
     def before_step(self, step: int) -> None:
         """Kill or raise, if this is the step and the rank for it."""
         for index, fault in enumerate(self._faults):

@@ -61,18 +61,7 @@ class Judge:
         session = self._session
         if sampled:
             self.distances = self._measure_distances(seen)
-        self.seen = Observation(
-            step=step,
-            loss=seen.loss,
-            grad_norm=seen.grad_norm,
-            nonfinite_gradients=seen.nonfinite_gradients,
-            nonfinite_state=seen.nonfinite_state > 0,
-            tokens=seen.tokens,
-            group_norms=seen.group_norms,
-            rank_losses=tuple(seen.rank_losses.tolist()),
-            rank_norms=tuple(seen.shard_norms.tolist()),
-            restart=session.unproven,
-        )
+        self.seen = observe(step, seen, restart=session.unproven)
         session.detector, self.verdict = judge(session.detector, self.seen, self._policy)
         if self.verdict.kind not in (VerdictKind.DROP, VerdictKind.EMPTY):
             session.unproven = False
@@ -181,3 +170,25 @@ def _bad(seen: Vitals) -> bool:
     """Whether any gradient, loss, weight or moment of the step is not finite."""
     counted = seen.nonfinite_gradients + seen.nonfinite_state
     return counted > 0 or not (math.isfinite(seen.loss) and math.isfinite(seen.grad_norm))
+
+
+def observe(step: int, seen: Vitals, *, restart: bool) -> Observation:
+    """What the detectors get to see of a step.
+
+    Args:
+        step: The step.
+        seen: Its vitals.
+        restart: A state was loaded just before, and nothing else says whether it is the right one.
+    """
+    return Observation(
+        step=step,
+        loss=seen.loss,
+        grad_norm=seen.grad_norm,
+        nonfinite_gradients=seen.nonfinite_gradients,
+        nonfinite_state=seen.nonfinite_state > 0,
+        tokens=seen.tokens,
+        group_norms=seen.group_norms,
+        rank_losses=tuple(seen.rank_losses.tolist()),
+        rank_norms=tuple(seen.shard_norms.tolist()),
+        restart=restart,
+    )

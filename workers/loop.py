@@ -10,7 +10,8 @@ import dataclasses
 import math
 from contextlib import nullcontext
 
-from stormsail.platform.messages import Directive, Phase, StepRow
+from stormsail.platform.diagnosis import ReplayPlan
+from stormsail.platform.messages import Directive, Incident, Phase, StepRow
 from stormsail.workers import plan, vitals
 from stormsail.workers.batches import Batch, BatchReader, checksum
 from stormsail.workers.detect.verdict import VerdictKind
@@ -20,6 +21,7 @@ from stormsail.workers.inject import Injector
 from stormsail.workers.judging import Judge
 from stormsail.workers.measure import measure, measure_sample
 from stormsail.workers.probes import StepProbe
+from stormsail.workers.replay_live import diagnose
 from stormsail.workers.row_writer import RowWriter
 from stormsail.workers.sampling import Governor
 from stormsail.workers.seeding import seed_all
@@ -231,11 +233,25 @@ class StepLoop:
         """Drop the gradient, ask once, obey on all ranks (collective)."""
         self.session.engine.drop()
         self.beat.at(Phase.CONSULT, step)
-        directive = None
+        incident, directive = None, None
         if self.world.rank == 0:
             self.beat.flush()  # the supervisor judges by what it has heard so far
-            directive = self.supervisor.incident(self.judge.incident(step, seen))
-        self.obey(vitals.share_object(directive, device=self.device))
+            incident = self.judge.incident(step, seen)
+            directive = self.supervisor.incident(incident)
+        directive = vitals.share_object(directive, device=self.device)
+        self.obey(directive if directive.experiment is None else self._experiment(incident, directive.experiment))
+
+    def _experiment(self, incident: Incident | None, plan: ReplayPlan) -> Directive:
+        """Compute the incident's steps once more as the supervisor asks, and get its decision (collective).
+
+        Args:
+            incident: On rank 0, what was reported.
+            plan: What to do.
+        """
+        result = diagnose(plan, self.session, source=self.source, injector=self.injector, at=self.beat.at)
+        self.beat.at(Phase.CONSULT, self.session.position.step)
+        directive = self.supervisor.replayed(incident, result) if incident is not None else None
+        return vitals.share_object(directive, device=self.device)
 
     def obey(self, directive: Directive) -> None:
         """Do what was decided, on all ranks alike (collective)."""

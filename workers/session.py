@@ -18,6 +18,7 @@ from stormsail.platform.checkpoint.manifest import CheckpointMeta
 from stormsail.platform.config.dump import config_digest
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import DataOrder
+from stormsail.platform.diagnosis import ReplayResult
 from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import CheckpointRef, Directive, Incident, Phase, World
 from stormsail.platform.storage.store import ObjectStore
@@ -38,7 +39,10 @@ class Supervisor(Protocol):
     """What rank 0 asks of the supervisor; each call blocks and is made only off the healthy path."""
 
     def incident(self, incident: Incident) -> Directive:
-        """Report an incident and get the decision."""
+        """Report an incident and get the decision, or the experiment that it needs."""
+
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        """Report what the experiment has shown and get the decision."""
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """Report that a checkpoint could not be loaded and get another decision."""
@@ -163,9 +167,10 @@ class Session:
         """Make sure that an engine of the right precision is there, fresh where the start state is wanted."""
         if self._engine is not None and self._engine.precision == directive.precision and directive.restore is not None:
             return
-        self._rebuild(directive.precision)
+        self.rebuild(directive.precision)
 
-    def _rebuild(self, precision: str) -> None:
+    def rebuild(self, precision: str) -> None:
+        """Replace the engine by a fresh one of this precision (collective); its state is the initial one."""
         if self._engine is not None:
             self._engine.destroy()
         self._engine = ZeroEngine(
@@ -175,6 +180,25 @@ class Session:
             world_size=self.world.world_size,
             device=self.device,
         )
+
+    def load_state(self, ref: CheckpointRef | None) -> DetectorState | str:
+        """Put a checkpoint's state (None: the initial one) into the engine, and nothing else (collective).
+
+        Returns:
+            The detectors of that step, or, on all ranks alike, what is wrong with the checkpoint.
+        """
+        if ref is None:
+            self.rebuild(self.engine.precision)
+            return DetectorState()
+        found = restoring.restore(
+            self.engine,
+            self._store,
+            ref,
+            rules=self.policy.rules,
+            patience_s=self.config.journal.deadline_s,
+            nearby=self._nearby,
+        )
+        return found if isinstance(found, str) else found.detector
 
     def _load(self, directive: Directive) -> str | None:
         """Load the directive's state. Returns None, or what is wrong with it."""
@@ -212,7 +236,7 @@ class Session:
             world_size=self.world.world_size,
             detector=self.detector,
             policy=self.policy,
-            rounded_at=self._is_rounded_at,
+            rounded_at=self.is_rounded_at,
         )
         if isinstance(found, str):
             return found
@@ -226,7 +250,8 @@ class Session:
             )
         return None
 
-    def _is_rounded_at(self, step: int) -> bool:
+    def is_rounded_at(self, step: int) -> bool:
+        """Whether the state is rounded when it has come to this step, as part of the run's arithmetic."""
         return self.config.checkpoint.rounding and step % self.config.checkpoint.interval == 0
 
     def _begin(self, directive: Directive, took_s: float) -> None:
@@ -259,7 +284,7 @@ class Session:
         begun = time.perf_counter()
         dtype = str(engine.compute_dtype).removeprefix("torch.")
         shards, scalars = engine.copy_state(), engine.optimizer_scalars()
-        self._rebuild(self.config.train.precision)
+        self.rebuild(self.config.train.precision)
         self.engine.write_state(shards, scalars)
         if self.world.rank == 0:
             self._beat.line(

@@ -53,10 +53,17 @@ class Update:
         return self.outcome == APPLIED
 
 
-def set_rate(session: Session, injector: Injector, step: int) -> Rate:
-    """Put the step's learning rate into the optimizer, before the ranks compare what they are about to do."""
+def set_rate(session: Session, injector: Injector, step: int, *, cut: float = 1.0) -> Rate:
+    """Put the step's learning rate into the optimizer, before the ranks compare what they are about to do.
+
+    Args:
+        session: The run.
+        injector: Its drill faults.
+        step: Global batch (0-based).
+        cut: A further factor, of an experiment.
+    """
     config = session.config
-    factor = lr_factor(step, session.directive.lr_events, floor=config.lr.floor, ramp_steps=config.lr.ramp_steps)
+    factor = cut * lr_factor(step, session.directive.lr_events, floor=config.lr.floor, ramp_steps=config.lr.ramp_steps)
     planned = factor * scheduled_lr(
         step,
         peak=config.optimizer.lr,

@@ -52,6 +52,7 @@ _RULES: dict[str, ChangeClass] = {
     "nonfinite": ChangeClass.ALLOWED,
     "hang": ChangeClass.ALLOWED,
     "alerts": ChangeClass.ALLOWED,
+    "diagnose": ChangeClass.ALLOWED,
     "ladder": ChangeClass.ALLOWED,
     "rollback": ChangeClass.ALLOWED,
     "fp32": ChangeClass.ALLOWED,

@@ -190,6 +190,13 @@ class HangSection(Section):
     evidence_s: Seconds = Field(20.0, description="limit for stacks and other evidence, before anything is ended")
 
 
+class DiagnoseSection(Section):
+    """The replay of an incident's steps in variants, from which the ladder learns where to begin."""
+
+    enabled: bool = Field(default=False, description="find out the kind of a numeric incident before it is repaired")
+    budget_steps: Positive = Field(50, description="steps that one diagnosis may compute in all")
+
+
 class LadderSection(Section):
     """How the ladder of repairs is climbed."""
 
@@ -377,6 +384,7 @@ class RunConfig(Section):
     detect: DetectSection = DetectSection()
     nonfinite: NonfiniteSection = NonfiniteSection()
     hang: HangSection = HangSection()
+    diagnose: DiagnoseSection = DiagnoseSection()
     ladder: LadderSection = LadderSection()
     rollback: RollbackSection = RollbackSection()
     fp32: Fp32Section = Fp32Section()

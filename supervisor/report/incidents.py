@@ -34,6 +34,7 @@ class Climb:
     attempts: list[Attempt] = field(default_factory=list)
     replay: Mapping[str, object] | None = None
     closed: bool = False
+    diagnosis: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ def describe(number: int, climb: Climb, moments: Sequence[Times], *, lost_steps:
         replay=None if climb.replay is None else dict(climb.replay),
         restored_from=_places(climb),
         evidence=tuple(_evidence(attempt.evidence) for attempt in climb.attempts if attempt.evidence is not None),
+        diagnosis=None if climb.diagnosis is None else dict(climb.diagnosis),
     )
 
 
@@ -129,11 +131,14 @@ class _Weaver:
         self._attempt: Attempt | None = None
         self._climb: Climb | None = None
         self._evidence: EventLike | None = None
+        self._diagnosis: Mapping[str, object] | None = None
 
     def take(self, event: EventLike) -> None:
         match event.kind:
             case "fault.detected" | "hang.evidence" | "hang.cleared":
                 self._seen(event)
+            case "diagnosis.made":
+                self._diagnosis = {"step": step_of(event), **event.data}
             case "ladder.decided":
                 self._decided(event)
             case "state.restored" | "recovery.first_step" | "recovery.caught_up":
@@ -166,7 +171,8 @@ class _Weaver:
             key = ("without a number", event.number) if episode is None else episode
             self._climb = self.found.setdefault(key, Climb(episode))
             self._climb.attempts.append(self._attempt)
-        self._faults = []
+            self._climb.diagnosis = self._climb.diagnosis or self._diagnosis
+        self._faults, self._diagnosis = [], None
         self._attempt.decided.append(event)
 
     def _followed(self, event: EventLike) -> None:

@@ -95,6 +95,7 @@ class IncidentEntry:
         replay: What an FP32 replay showed, or None.
         restored_from: Places that the last state came from, the nearest first; empty for none, and for a fresh start.
         evidence: What was gathered at each hang.
+        diagnosis: What the experiment on the first incident has shown (cause, confidence, evidence, ...), or None.
     """
 
     number: int
@@ -120,6 +121,7 @@ class IncidentEntry:
     replay: dict[str, object] | None
     restored_from: tuple[str, ...] = ()
     evidence: tuple[EvidenceEntry, ...] = ()
+    diagnosis: dict[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from stormsail.platform.vault.places import spell
+from stormsail.supervisor.report.fields import real, text
 from stormsail.supervisor.report.model import DecisionEntry, DrillEntry, IncidentEntry, Report
 
 _MB = 1_000_000
@@ -109,6 +110,8 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
         yield f"            {len(evidence.keys)} files in {evidence.folder}" + (
             f" ({evidence.problem})" if evidence.problem else f", and stored below {_folder_of(evidence.keys)}"
         )
+    if incident.diagnosis is not None:
+        yield from _diagnosis(incident.diagnosis)
     for decision in incident.decisions:
         yield f"  {clock(decision.decided_s):>8}  {_decision(decision)}"
     if incident.replay is not None:
@@ -123,6 +126,15 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
 
 def _folder_of(keys: tuple[str, ...]) -> str:
     return keys[0].rpartition("/")[0] if keys else "nothing"
+
+
+def _diagnosis(found: Mapping[str, object]) -> Iterator[str]:
+    sure = real(found, "confidence")
+    cause = text(found, "cause").replace("_", " ")
+    yield f"            diagnosis: {cause}" + ("" if sure is None else f", {sure:.0%} sure")
+    evidence = found.get("evidence")
+    for line in evidence if isinstance(evidence, list | tuple) else ():
+        yield f"              {line}"
 
 
 def _outcome(incident: IncidentEntry) -> str:

@@ -22,7 +22,15 @@ def targets(root: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/detectors.md", "docs/runbook.md", "docs/alerts.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/detectors.md",
+        "docs/diagnosis.md",
+        "docs/runbook.md",
+        "docs/alerts.md",
+    ],
 )
 def test_every_make_target_that_a_document_names_exists(root: Path, document: str) -> None:
     named = set(re.findall(r"`make ([a-z][a-z0-9-]*)", (root / document).read_text(encoding="utf-8")))
@@ -31,7 +39,15 @@ def test_every_make_target_that_a_document_names_exists(root: Path, document: st
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/detectors.md", "docs/runbook.md", "docs/alerts.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/detectors.md",
+        "docs/diagnosis.md",
+        "docs/runbook.md",
+        "docs/alerts.md",
+    ],
 )
 def test_every_local_link_of_a_document_leads_somewhere(root: Path, document: str) -> None:
     page = root / document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.support.one_rank import CPU, SEQUENCE, join_as, tiny_config
 from tests.support.user_factories import Numbers
 from torch._C._distributed_c10d import TCPStore
 
+from stormsail.platform.diagnosis import ReplayPlan, ReplayResult
+from stormsail.platform.errors import StateMismatchError
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
@@ -27,7 +30,12 @@ from stormsail.platform.messages import (
     World,
 )
 from stormsail.platform.storage.memory import MemoryStore
+from stormsail.supervisor.classify import open_case
+from stormsail.supervisor.diagnose import plan_replay
+from stormsail.supervisor.tracing import trace_of
+from stormsail.workers import replay_live
 from stormsail.workers.batches import BatchReader
+from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
 from stormsail.workers.loop import StepLoop
@@ -47,6 +55,8 @@ class Job:
         astray: (rank, step): from there on this rank alone works at another learning rate.
         slow: (rank, seconds): that each of its samples takes.
         stall: (rank, step, seconds): that one of its steps takes longer.
+        replay: Whether an incident is answered with its diagnosis, from the initial state.
+        forgets: A rank whose memory loses what was parked in it.
     """
 
     steps: int
@@ -54,6 +64,8 @@ class Job:
     astray: tuple[int, int] | None = None
     slow: tuple[int, float] | None = None
     stall: tuple[int, int, float] | None = None
+    replay: bool = False
+    forgets: int | None = None
 
 
 @dataclass
@@ -66,6 +78,8 @@ class Told:
         rows: Rank 0's rows.
         lines: Rank 0's lines.
         incidents: Incidents that it reported.
+        results: What replays gave.
+        error: What it ended with, or "".
     """
 
     rank: int
@@ -74,6 +88,8 @@ class Told:
     rows: list[StepRow] = field(default_factory=list)
     lines: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    results: list[ReplayResult] = field(default_factory=list)
+    error: str = ""
 
 
 def run_world(job: Job, world_size: int, *, home: Path, extensions: Path) -> list[Told]:
@@ -165,6 +181,8 @@ class _Runner:
         )
 
     def run(self) -> Told:
+        if self.job.forgets == self.world.rank:
+            replay_live.park = _forgetful(replay_live.park)  # type: ignore[assignment]  # this process is its own
         self.loop.obey(Directive(1))
         before = self._fingerprint()
         for step in range(self.job.steps):
@@ -172,7 +190,11 @@ class _Runner:
                 self.session.directive = replace(self.session.directive, lr_events=(LrEvent(0, 0.9, 1),))
             if self.job.stall is not None and self.job.stall[:2] == (self.world.rank, step):
                 self.loop.source._source.pause_s = self.job.stall[2]  # type: ignore[attr-defined] # Paced
-            self.loop.step()
+            try:
+                self.loop.step()
+            except StateMismatchError as error:
+                self.told.error = str(error)
+                break
             after = self._fingerprint()
             self.told.moved.append(after != before)
             self.told.finite.append(all(bool(torch.isfinite(live).all()) for live in self._live()))
@@ -187,7 +209,18 @@ class _Runner:
 
     def incident(self, incident: Incident) -> Directive:
         self.told.incidents.append(incident)
-        return Directive(2, stop_reason="seen")
+        if not self.job.replay:
+            return Directive(2, stop_reason="seen")
+        self.beat.flush()
+        case = open_case(trace_of(self.told.rows, incident), incident.onset)
+        assert case is not None
+        plan = plan_replay(case, [], exact=True, budget_steps=50)
+        assert isinstance(plan, ReplayPlan), plan
+        return Directive(1, experiment=plan)
+
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        self.told.results.append(result)
+        return Directive(2, stop_reason=f"seen at {incident.step}")
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         raise AssertionError((ref, problem))
@@ -219,3 +252,14 @@ class Paced(Numbers):
         time.sleep(self.pace_s + self.pause_s)
         self.pause_s = 0.0
         return super().sample(index)
+
+
+def _forgetful(park: Callable[[ZeroEngine], replay_live.Parked]) -> Callable[[ZeroEngine], replay_live.Parked]:
+    """A memory that flips a bit of what is parked in it."""
+
+    def parks(engine: ZeroEngine) -> replay_live.Parked:
+        parked = park(engine)
+        parked.shards[0].values.view(np.uint32)[0] ^= 1
+        return parked
+
+    return parks

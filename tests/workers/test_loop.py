@@ -22,6 +22,7 @@ from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import DataOrder
+from stormsail.platform.diagnosis import ReplayResult
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
@@ -126,6 +127,9 @@ class Rank:
     def incident(self, incident: Incident) -> Directive:
         self.incidents.append(incident)
         return self.answers.pop(0)
+
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        raise AssertionError((incident, result))
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         assert problem

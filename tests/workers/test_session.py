@@ -10,6 +10,7 @@ from tests.support.fragile_store import FragileStore
 from tests.support.one_rank import CPU, SEQUENCE, digest_of, save, tiny_config, train
 
 from stormsail.platform.checkpoint.runformat import ensure_format
+from stormsail.platform.diagnosis import ReplayResult
 from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import (
     CheckpointRef,
@@ -53,6 +54,9 @@ class Post:
 
     def incident(self, incident: Incident) -> Directive:
         raise AssertionError(incident)
+
+    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
+        raise AssertionError((incident, result))
 
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         self.failed.append((ref, problem))

@@ -31,6 +31,14 @@ class Baseline:
         """The running median; 0 before the first value."""
         return median(self.recent) if self.recent else 0.0
 
+    @property
+    def scatter(self) -> float:
+        """One robust standard deviation of the residuals; 0 before the second value."""
+        if not self.residuals:
+            return 0.0
+        middle = median(self.residuals)
+        return _MAD_TO_SIGMA * median(abs(residual - middle) for residual in self.residuals)
+
     def z(self, value: float, floor: float) -> float:
         """How many robust standard deviations `value` lies above the level (negative: below).
 
@@ -43,9 +51,7 @@ class Baseline:
         """
         if not self.residuals:
             return 0.0
-        middle = median(self.residuals)
-        scatter = _MAD_TO_SIGMA * median(abs(residual - middle) for residual in self.residuals)
-        return (value - self.level) / max(scatter, floor)
+        return (value - self.level) / max(self.scatter, floor)
 
     def accept(self, value: float, window: int) -> Baseline:
         """The past with one more value in it.

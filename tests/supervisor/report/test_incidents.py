@@ -235,6 +235,20 @@ def test_what_an_fp32_replay_showed_is_in_its_incident() -> None:
     }
 
 
+def test_a_diagnosis_is_in_the_incident_that_it_was_made_for() -> None:
+    tape = running()
+    tape.fault(FaultKind.SPIKE, 57)
+    tape.note("diagnosis.made", step=55, cause="numerics", confidence=0.9, evidence=["FP32 heals it"])
+    tape.decided(Tier.FP32_REPLAY, OLDER)
+    tape.restored(OLDER)
+    tape.again(40, 56, 67)
+    tape.fault(FaultKind.PROCESS, 67)
+    tape.decided(Tier.RESUME, SAVED, episode=2)
+    first, second = incidents(tape)
+    assert first.diagnosis == {"step": 55, "cause": "numerics", "confidence": 0.9, "evidence": ["FP32 heals it"]}
+    assert second.diagnosis is None
+
+
 def test_a_replay_that_nobody_decided_and_a_close_of_an_unknown_episode_change_nothing() -> None:
     tape = running()
     tape.note("replay.finished", step=68)

@@ -35,6 +35,7 @@ def drilled() -> str:
     tape.note("drill.fired", step=55, index=0, kind="bf16_overflow", rank=1)
     tape.note("update.dropped", step=55, rank=1, first_parameter="w", count=3)
     tape.fault(FaultKind.NONFINITE, 57, onset=55, error="3 updates dropped in a row")
+    tape.note("diagnosis.made", step=55, cause="toxic_data", confidence=0.9, evidence=["2 samples stand out"])
     tape.decided(Tier.FP32_REPLAY, OLDER, events=(LrEvent(40, 0.8, 2, 308),))
     tape.restored(OLDER)
     tape.again(40, 56, 67)
@@ -51,6 +52,8 @@ def drilled() -> str:
         "Run quickstart: done (exit code 0) after 2 min 10 s",
         "Incident 1: non-finite numbers at step 57, begun at step 55: cured by tier 3 (FP32 replay)",
         "noticed on rank 1: 3 updates dropped in a row",
+        "diagnosis: toxic data, 90% sure",
+        "2 samples stand out",
         "tier 3: because of episode 1",
         "FP32 replay ended at step 68: numerics (loss 2.0000 in FP32, 2.5000 before)",
         "17 steps were computed again",

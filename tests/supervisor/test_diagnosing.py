@@ -1,0 +1,160 @@
+"""An incident asks for an experiment, and its outcome decides where the ladder begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.fragile_store import FragileStore
+from tests.support.run_kit import Staff, data_of, kinds, small_config
+from tests.support.scripted_run import Bad, Pass, Rule, ScriptedRun, calm, never, positions_of
+
+from stormsail.platform.diagnosis import ReplayPlan, ReplayResult, TraceRow
+from stormsail.platform.journal import Journal
+from stormsail.platform.messages import CheckpointRef, Directive, FaultKind, Incident, Tier
+from stormsail.workers.replay import replay
+
+ONSET, SEEN = 34, 37
+
+
+def spike(step: int = SEEN, *, generation: int = 1) -> Incident:
+    evidence: dict[str, Any] = {"reason": "loss z 14", "loss": 3.5, "grad_norm": 1.0, "rank": -1, "batch": step + 1}
+    return Incident(generation, step, ONSET, FaultKind.SPIKE, 14.0, evidence)
+
+
+class Played:
+    """A supervisor with thirty-seven reported steps of a scripted run, the last three ill."""
+
+    def __init__(self, folder: Path, **diagnose: Any) -> None:
+        config = small_config(train={"steps": 60}, diagnose={"enabled": True, **diagnose})
+        self.staff = Staff(FragileStore(), folder, config)
+        self.staff.begin()
+
+    def live(self, rule: Rule, *, saved: tuple[int, ...] = (20, 30)) -> None:
+        for step in range(SEEN):
+            if step in saved:
+                self.staff.checkpoint(step)
+            row = rule(Pass(live=True), step)
+            self.staff.steps(
+                step,
+                step,
+                loss=row.loss,
+                grad_norm=row.grad_norm,
+                lr=row.lr,
+                batch=row.batch,
+                values={"update.rms": row.update_rms},
+            )
+
+    def diagnosed(self, rule: Rule, bad: Bad = never) -> Directive:
+        """Report the incident, carry out what is asked for, and get the decision."""
+        self.live(rule)
+        asked = self.staff.hearing.incident(spike())
+        assert asked.experiment is not None
+        return self.staff.hearing.replayed(spike(), replay(asked.experiment, ScriptedRun(rule, bad), "bf16"))
+
+    def noted(self, kind: str) -> Any:
+        return data_of(Journal.read(self.staff.store), kind)
+
+    def kinds(self) -> list[str]:
+        return kinds(Journal.read(self.staff.store))
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    made = Played(tmp_path)
+    yield made
+    made.staff.close()
+
+
+def ill_for_good(_now: Pass, step: int) -> TraceRow:
+    return calm(step, loss=3.5) if step >= ONSET else calm(step)
+
+
+def test_the_experiment_starts_from_the_newest_state_before_the_onset(played: Played) -> None:
+    played.live(ill_for_good)
+    asked = played.staff.hearing.incident(spike())
+    assert isinstance(asked.experiment, ReplayPlan)
+    assert (asked.experiment.restore, asked.experiment.window, asked.experiment.exact) == (CheckpointRef(1, 30), (32, 43), True)
+    assert asked.generation == 1  # nothing is decided yet
+    assert [row.step for row in asked.experiment.recorded] == list(range(30, SEEN + 1))
+    assert "ladder.decided" not in played.kinds()
+
+
+def test_a_rate_that_was_too_high_begins_at_tier_2(played: Played) -> None:
+    def rule(now: Pass, step: int) -> TraceRow:
+        return ill_for_good(now, step) if now.lr_factor == 1.0 else calm(step)
+
+    assert played.diagnosed(rule).tier is Tier.ROLLBACK
+    assert played.noted("diagnosis.made")["cause"] == "optimizer_oscillation"
+    assert "diagnosis: optimizer_oscillation, 90% sure" in played.noted("ladder.decided")["reason"]
+
+
+def test_numerics_begin_at_tier_3(played: Played) -> None:
+    directive = played.diagnosed(lambda now, step: calm(step) if now.precision == "fp32" else ill_for_good(now, step))
+    assert (directive.tier, directive.precision) == (Tier.FP32_REPLAY, "fp32")
+
+
+def test_bad_data_are_left_out_from_now_on_at_tier_1(played: Played) -> None:
+    def bad(place: int) -> bool:
+        return place // 4 == ONSET
+
+    def rule(now: Pass, step: int) -> TraceRow:
+        return calm(step, loss=3.5) if any(map(bad, positions_of(step, now.leave_out))) else calm(step)
+
+    directive = played.diagnosed(rule, bad)
+    assert (directive.tier, directive.skip) == (Tier.RESUME, ((4 * ONSET, 4 * ONSET + 4),))
+
+
+def test_hardware_is_repaired_at_tier_1_and_suspected_aloud(played: Played) -> None:
+    directive = played.diagnosed(lambda now, step: ill_for_good(now, step) if now.live else calm(step))
+    assert (directive.tier, directive.skip) == (Tier.RESUME, ())
+    assert played.noted("hardware.suspected")["todo"] == "test the node before it is used again"
+
+
+def test_an_architecture_that_cannot_work_stops_the_run_with_the_verdict(played: Played) -> None:
+    directive = played.diagnosed(ill_for_good)
+    assert directive.tier is Tier.EXHAUSTED
+    assert "architectural" in directive.stop_reason
+
+
+def test_what_comes_back_inside_an_episode_climbs_without_another_experiment(played: Played) -> None:
+    directive = played.diagnosed(lambda now, step: ill_for_good(now, step) if now.live else calm(step))
+    again = played.staff.hearing.incident(replace(spike(), generation=directive.generation))
+    assert (again.experiment, again.tier) == (None, Tier.ROLLBACK)
+
+
+def test_without_a_state_to_start_from_the_ladder_goes_its_usual_way(tmp_path: Path) -> None:
+    played = Played(tmp_path, budget_steps=20)
+    played.live(ill_for_good, saved=())
+    directive = played.staff.hearing.incident(spike())
+    assert (directive.experiment, directive.tier) == (None, Tier.RESUME)
+    assert "too far back for 20 steps" in played.noted("diagnosis.skipped")["why"]
+    played.staff.close()
+
+
+def test_a_run_that_does_not_want_it_is_not_asked(tmp_path: Path) -> None:
+    played = Played(tmp_path, enabled=False)
+    played.live(ill_for_good)
+    assert played.staff.hearing.incident(spike()).tier is Tier.RESUME
+    played.staff.close()
+
+
+def test_an_experiment_that_failed_leaves_the_ladder_as_it_is(played: Played) -> None:
+    played.live(ill_for_good)
+    played.staff.hearing.incident(spike())
+    directive = played.staff.hearing.replayed(spike(), ReplayResult(problem="the checkpoint is damaged"))
+    assert directive.tier is Tier.RESUME
+    assert "no replay: the checkpoint is damaged" in played.noted("diagnosis.made")["evidence"]
+
+
+def test_steps_of_an_older_generation_need_not_give_the_same_bits(played: Played) -> None:
+    played.live(ill_for_good)
+    played.staff.decider.start()
+    played.staff.steps(30, 32)
+    early = Incident(2, 33, 31, FaultKind.SPIKE, 14.0, {"loss": 9.5, "grad_norm": 1.0})
+    asked = played.staff.hearing.incident(early)
+    assert asked.experiment is not None
+    assert (asked.experiment.start, asked.experiment.exact) == (20, False)
