@@ -77,7 +77,11 @@ def test_the_experiment_starts_from_the_newest_state_before_the_onset(played: Pl
     played.live(ill_for_good)
     asked = played.staff.hearing.incident(spike())
     assert isinstance(asked.experiment, ReplayPlan)
-    assert (asked.experiment.restore, asked.experiment.window, asked.experiment.exact) == (CheckpointRef(1, 30), (32, 43), True)
+    assert (asked.experiment.restore, asked.experiment.window, asked.experiment.exact) == (
+        CheckpointRef(1, 30),
+        (32, 43),
+        True,
+    )
     assert asked.generation == 1  # nothing is decided yet
     assert [row.step for row in asked.experiment.recorded] == list(range(30, SEEN + 1))
     assert "ladder.decided" not in played.kinds()

@@ -39,6 +39,9 @@ class _Nobody:
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         raise AssertionError(ref, problem)
 
+    def replay_failed(self, generation: int, problem: str) -> Directive:
+        raise AssertionError(generation, problem)
+
 
 class Run:
     """A run of one rank that has come to step 27, with a checkpoint at 20 and a fault from 24 on."""
