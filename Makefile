@@ -8,6 +8,9 @@ ifneq ($(shell cat $(VENV)/.made-at 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
+# Two processes that compile 700 files each time would be half of the fast tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # More words for pytest: make test PYTEST_ARGS="-k ladder -x"
 PYTEST_ARGS ?=
 PACKAGES := platform workers supervisor tuning
@@ -31,7 +34,7 @@ test: $(STAMP) ## the whole test suite: first what needs no Ray, then what does,
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "cluster or gpu" $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## what starts no Ray, server, engine or compiler and needs no GPU: under a minute on two processes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not cluster and not gpu and not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not cluster and not gpu and not slow" --hypothesis-profile fast $(PYTEST_ARGS)
 
 lint: $(STAMP) ## style, types, import directions, spelling, dependencies, layout
 	$(BIN)/ruff check .
