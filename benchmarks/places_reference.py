@@ -156,7 +156,7 @@ class Bench:
         nearby = Nearby(images, lambda image, error: sys.exit(f"{image.where}: {error}")) if vault else Nearby()  # type: ignore[arg-type]
         name, place = ("vault restore", VAULT) if vault else ("store restore", STORE)
         with self.timed(name):
-            found = restore(self.engine, self.store, ref, patience_s=0.0, nearby=nearby)
+            found = restore(self.engine, self.store, ref, rules=(), patience_s=0.0, nearby=nearby)
         if not isinstance(found, Restored) or list(found.bytes_from) != [place]:
             sys.exit(f"not restored from the {place}: {found}")
 

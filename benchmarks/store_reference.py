@@ -75,7 +75,7 @@ class Bench:
 
     def restore(self, ref: CheckpointRef) -> None:
         """Ours, verified and written into the engine."""
-        found = restore(self.engine, self.store, ref, patience_s=0.0)
+        found = restore(self.engine, self.store, ref, rules=(), patience_s=0.0)
         if not isinstance(found, Restored):
             sys.exit(f"not restored: {found}")
 
