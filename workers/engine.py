@@ -82,6 +82,7 @@ class ZeroEngine:
         self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]
         self.pieces = tuple(_piece(name, p, rank) for name, p in self._parameters)
         self._can_be_saved = False
+        self._gradients: list[torch.Tensor] = []
         self.groups = LayerGroups.of([piece.name for piece in self.pieces])
         self.group_elements = self.groups.sums([math.prod(piece.shape) for piece in self.pieces])
         self._waited = deepspeed_private.time_collectives()
@@ -155,10 +156,23 @@ class ZeroEngine:
 
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """This rank's shard of the reduced gradient, parameter by parameter: fp32, flat, without padding."""
+        for (name, _), gradient in zip(self._parameters, self._gradient_views(), strict=True):
+            yield name, gradient
+
+    def _gradient_views(self) -> list[torch.Tensor]:
+        """The shards as they lie in DeepSpeed's buffer; asking for each of them at each step would cost more than reading.
+
+        With offloading DeepSpeed gives copies instead of views. A copy lies elsewhere each time, and is asked for anew.
+        """
         from deepspeed.utils import safe_get_local_grad
 
-        for (name, parameter), piece in zip(self._parameters, self.pieces, strict=True):
-            yield name, safe_get_local_grad(parameter).view(-1)[: piece.count]
+        first = safe_get_local_grad(self._parameters[0][1])
+        if not self._gradients or self._gradients[0].data_ptr() != first.data_ptr():
+            self._gradients = [
+                safe_get_local_grad(parameter).view(-1)[: piece.count]
+                for (_, parameter), piece in zip(self._parameters, self.pieces, strict=True)
+            ]
+        return self._gradients
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply this rank's gradient shard in place."""
@@ -371,7 +385,7 @@ class ZeroEngine:
     def destroy(self) -> None:
         """Free the engine; a new one can then be built in this process."""
         self._engine.destroy()
-        self._parameters = []
+        self._parameters, self._gradients = [], []
         self._engine = None
         gc.collect()  # DeepSpeed's hooks form cycles that would keep the old parameters alive
 

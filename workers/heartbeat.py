@@ -11,12 +11,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from stormsail.platform.errors import StorageError
 from stormsail.platform.messages import Heartbeat, HeartbeatReply, Phase, StepRow
 
 _EXIT_ABORTED = 75
+
+Details: TypeAlias = Callable[[], dict[str, float]]
 
 
 class HeartbeatThread:
@@ -52,6 +54,7 @@ class HeartbeatThread:
         self._phase = Phase.START
         self._step = -1
         self._rows: list[StepRow] = []
+        self._details: list[tuple[StepRow, Details]] = []
         self._lines: list[tuple[int, str, dict[str, object]]] = []
         self._line_number = 0
         self._stop_requested = ""
@@ -67,10 +70,17 @@ class HeartbeatThread:
             self._generation = self._generation if generation is None else generation
             self._rank = self._rank if rank is None else rank
 
-    def row(self, row: StepRow) -> None:
-        """Hand over a finished step."""
+    def row(self, row: StepRow, details: Details | None = None) -> None:
+        """Hand over a finished step.
+
+        Args:
+            row: The step.
+            details: Gives its `values`; called by the thread that sends, so that the training thread is spared.
+        """
         with self._lock:
             self._rows.append(row)
+            if details is not None:
+                self._details.append((row, details))
 
     def line(self, kind: str, /, **fields: object) -> None:
         """Hand over an event for the journal; it is sent at once, without waiting for it."""
@@ -113,9 +123,12 @@ class HeartbeatThread:
         with self._lock:
             flight, self._flight_text = self._flight_text, ""
             rows, self._rows = self._rows, []
+            details, self._details = self._details, []
             lines, self._lines = self._lines, []
             place = (self._attempt, self._generation, self._rank, self._phase, self._step)
             beat = Heartbeat(*place, tuple(rows), tuple(lines), flight)
+        for row, values in details:
+            row.values.update(values())
         try:
             reply = self._send(beat)
         except ConnectionError:

@@ -7,7 +7,7 @@ from collections import deque
 from stormsail.platform.messages import StepRow
 from stormsail.workers import rows
 from stormsail.workers.forecast import LossForecaster
-from stormsail.workers.heartbeat import HeartbeatThread, now_s
+from stormsail.workers.heartbeat import Details, HeartbeatThread, now_s
 from stormsail.workers.judging import Judge
 from stormsail.workers.sampling import Governor
 from stormsail.workers.session import Session
@@ -37,7 +37,7 @@ class RowWriter:
     def write(
         self, step: int, seen: Vitals, done: Update, rate: Rate, *, governor: Governor, sampled: bool, step_s: float
     ) -> StepRow:
-        """Hand over the row of a step, and return it.
+        """Hand over the row of a step, and return it; its `values` come when it is sent.
 
         Args:
             step: Global batch (0-based).
@@ -67,10 +67,11 @@ class RowWriter:
             outcome=done.outcome,
             flagged=verdict.kind.flagged,
             batch=seen.batch,
-            values=self._values(step, seen, done, governor, sampled=sampled),
             ranks=rows.by_rank(seen) if sampled else {},
         )
-        self._beat.row(row)
+        if self._forecaster is not None:
+            self._forecaster.hear(step, seen.loss)
+        self._beat.row(row, self._details(seen, done, governor, sampled=sampled))
         return row
 
     def close(self) -> None:
@@ -78,22 +79,27 @@ class RowWriter:
         if self._forecaster is not None:
             self._forecaster.close()
 
-    def _values(self, step: int, seen: Vitals, done: Update, governor: Governor, *, sampled: bool) -> dict[str, float]:
-        engine, position, judge = self._session.engine, self._session.position, self._judge
-        values = rows.every_step(
-            seen,
-            verdict=judge.verdict,
-            slowness=judge.slowness,
-            governor=governor,
-            skipped=position.step - position.applied,
-            clip=done.clip,
-            clipped=sum(self._clipped) / max(len(self._clipped), 1),
-        )
-        if sampled or judge.verdict.findings:
-            values |= rows.layer_norms(seen, engine.groups.names)
-        if sampled:
-            values |= rows.sampled(seen, engine.groups.names, engine.group_elements) | judge.distances
-        if self._forecaster is not None:
-            self._forecaster.hear(step, seen.loss)
-            values |= self._forecaster.values
+    def _details(self, seen: Vitals, done: Update, governor: Governor, *, sampled: bool) -> Details:
+        """What gives the row's values later, of all that is known now."""
+        engine, judge, position = self._session.engine, self._judge, self._session.position
+        verdict, slowness, distances = judge.verdict, judge.slowness, judge.distances
+        skipped = position.step - position.applied
+        clipped = sum(self._clipped) / max(len(self._clipped), 1)
+
+        def values() -> dict[str, float]:
+            found = rows.every_step(
+                seen,
+                verdict=verdict,
+                slowness=slowness,
+                governor=governor,
+                skipped=skipped,
+                clip=done.clip,
+                clipped=clipped,
+            )
+            if sampled or verdict.findings:
+                found |= rows.layer_norms(seen, engine.groups.names)
+            if sampled:
+                found |= rows.sampled(seen, engine.groups.names, engine.group_elements) | distances
+            return found | (self._forecaster.values if self._forecaster is not None else {})
+
         return values

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 _PACE = 0.1  # weight of a new measurement in the running ones
+_SAMPLES_SHARE = 0.25  # of the budget: what samples get where the rest has used it up
 MOST_STEPS = 1000
 """However dear a sample is, it is taken this often."""
 
@@ -68,7 +69,8 @@ class Governor:
 
 
 def _affordable(governor: Governor) -> int:
-    left_s = governor.budget * governor.step_s - governor.base_s
+    budget_s = governor.budget * governor.step_s
+    left_s = max(budget_s - governor.base_s, _SAMPLES_SHARE * budget_s)
     wanted = MOST_STEPS if left_s * MOST_STEPS <= governor.sample_s else math.ceil(governor.sample_s / left_s)
     return max(governor.least_steps, min(MOST_STEPS, wanted))
 

@@ -241,8 +241,8 @@ class Vitals:
     @cached_property
     def sample_s(self) -> float | None:
         """What the sample of the step before added, on the slowest rank; None if none was taken."""
-        taken = self.floats("sample_s")
-        return None if bool(np.isnan(taken).all()) else float(np.nanmax(taken))
+        taken = [cost for cost in self.floats("sample_s").tolist() if not math.isnan(cost)]
+        return max(taken) if taken else None
 
 
 def pack(mine: RankVitals) -> Table:

@@ -66,6 +66,21 @@ def test_nothing_is_lost_while_the_supervisor_is_away(ear: Ear, line: HeartbeatT
     assert [r.step for beat in ear.beats for r in beat.rows] == [1, 2]
 
 
+def test_the_details_of_a_row_are_worked_out_by_the_thread_that_sends() -> None:
+    heard, threads = Ear(), list[str]()
+
+    def details() -> dict[str, float]:
+        threads.append(threading.current_thread().name)
+        return {"clip.factor": 0.5}
+
+    line = HeartbeatThread(heard, attempt=1, rank=0, interval_s=0.001)
+    line.row(row(1), details)
+    line.close()
+    rows = [one for beat in heard.beats for one in beat.rows]
+    assert [one.values for one in rows] == [{"clip.factor": 0.5}]
+    assert threads == ["stormsail-heartbeat"]
+
+
 def test_where_the_rank_is_goes_with_every_beat(ear: Ear, line: HeartbeatThread) -> None:
     line.at(Phase.STEP, 41, generation=7, rank=0)
     line.flush()

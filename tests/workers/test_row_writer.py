@@ -13,6 +13,7 @@ from stormsail.platform.messages import Directive, StepRow
 from stormsail.workers.detect.rules.row import Finding, Kind, Level
 from stormsail.workers.detect.stragglers import Slowness
 from stormsail.workers.detect.verdict import Verdict, VerdictKind
+from stormsail.workers.heartbeat import Details
 from stormsail.workers.row_writer import RowWriter
 from stormsail.workers.sampling import Governor
 from stormsail.workers.updating import Rate, Update
@@ -35,7 +36,11 @@ class Bench:
                 precision="bf16", groups=SimpleNamespace(names=("embed", "head")), group_elements=(8.0, 8.0)
             ),
         )
-        self.writer = RowWriter(session, self.judge, SimpleNamespace(row=self.rows.append))  # type: ignore[arg-type]
+        self.writer = RowWriter(session, self.judge, SimpleNamespace(row=self._take))  # type: ignore[arg-type]
+
+    def _take(self, row: StepRow, details: Details) -> None:
+        row.values.update(details())
+        self.rows.append(row)
 
     def write(self, done: Update, *, sampled: bool = False) -> StepRow:
         mine = RankVitals(300.0, (9.0, 16.0), 100, 0, 0, -1, 0, 5)

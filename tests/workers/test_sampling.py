@@ -29,10 +29,14 @@ def test_dear_samples_become_rarer_until_the_budget_holds() -> None:
     assert governor.share <= 0.01 + 1e-9
 
 
-def test_where_the_base_alone_is_beyond_the_budget_samples_are_as_rare_as_they_get() -> None:
-    governor = fed(base_s=0.01, sample_s=0.001)
-    assert governor.interval == MOST_STEPS
+def test_where_the_base_alone_is_beyond_the_budget_samples_get_a_quarter_of_it() -> None:
+    governor = fed(base_s=0.01, sample_s=0.01)
+    assert governor.interval == 20
     assert governor.share > 0.01
+
+
+def test_however_dear_a_sample_is_it_is_taken_now_and_then() -> None:
+    assert fed(base_s=0.0, sample_s=100.0).interval == MOST_STEPS
 
 
 def test_one_hiccup_moves_little() -> None:
