@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 from tests.support.machine import Machine, data, final_rows, kinds, of_kind
 
 from stormsail.platform.journal_events import Event
+from stormsail.supervisor.monitors.item import State
+from stormsail.supervisor.monitors.reading import view_of
+from stormsail.supervisor.monitors.showing import readings_of
 from stormsail.supervisor.reading import ReadRun, Row
 from stormsail.workers.schedule import scheduled_lr
 
@@ -198,3 +202,16 @@ def test_the_report_names_the_tier_that_cured_each(machine: Machine, healed: Rea
     assert [incident["tier"] for incident in report["incidents"]] == [2, 1, 3]
     assert report["drill"]["fired"] == report["drill"]["recovered"] == len(FAULTS)
     assert "run.finished" in kinds(healed.events)
+
+
+# What only a run with such a fault, or under such a load, tells.
+UNTOLD: set[str] = set()
+
+
+def test_every_monitored_item_is_fed_by_a_run(healed: ReadRun) -> None:
+    readings = readings_of(view_of(healed, now_s=time.time()), "default")
+    assert {reading.item.name for reading, _ in readings if reading.state is State.ABSENT} == UNTOLD
+    levels = {reading.item.name: reading.state for reading, _ in readings}
+    assert levels["recovery.numeric"] is State.WARN
+    assert levels["recovery.lost_workers"] is State.WARN
+    assert levels["state.damaged"] is State.NORMAL
