@@ -12,7 +12,7 @@ from stormsail.platform.errors import InternalError, LadderExhaustedError, Stopp
 from stormsail.supervisor.report import drills, incidents
 from stormsail.supervisor.report.fields import EventLike, read_rows, step_of, tables, text, whole
 from stormsail.supervisor.report.lineage import Lineage, sort_out
-from stormsail.supervisor.report.model import CheckpointsEntry, IncidentEntry, Report
+from stormsail.supervisor.report.model import AlertsEntry, CheckpointsEntry, IncidentEntry, Report, ShadowEntry
 from stormsail.supervisor.report.timeline import Span, classify
 
 _STARTS = {"run.started", "run.continued"}
@@ -86,6 +86,8 @@ def build_report(
         incidents=tuple(entries),
         lr_events=_lr_events(journal),
         checkpoints=_checkpoints(journal, counts),
+        alerts=_alerts(journal),
+        shadowed=_shadowed(journal),
         drill=drills.drill_entry(journal, _incident_of(woven, entries), last.step if last is not None else -1),
     )
 
@@ -221,6 +223,28 @@ def _checkpoints(journal: Sequence[EventLike], counts: Mapping[str, int]) -> Che
         last_step=step_of(commits[-1]) if commits else None,
         last_generation=whole(commits[-1].data, "generation") if commits else None,
         last_digest=(text(commits[-1].data, "digest") or None) if commits else None,
+    )
+
+
+def _alerts(journal: Sequence[EventLike]) -> AlertsEntry:
+    lost = [event for event in journal if event.kind in ("alert.failed", "alert.unusable")]
+    return AlertsEntry(
+        sent=sum(event.kind == "alert.sent" for event in journal),
+        lost=len(lost),
+        why=text(lost[-1].data, "why") if lost else "",
+    )
+
+
+def _shadowed(journal: Sequence[EventLike]) -> tuple[ShadowEntry, ...]:
+    return tuple(
+        ShadowEntry(
+            step=step_of(event),
+            kind=text(event.data, "kind") or "hang",
+            error=text(event.data, "error") or text(event.data, "reason"),
+            action=text(event.data, "action") or "end the attempt and resume",
+        )
+        for event in journal
+        if event.kind in ("ladder.shadowed", "hang.shadowed")
     )
 
 

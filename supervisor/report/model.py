@@ -140,6 +140,38 @@ class CheckpointsEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertsEntry:
+    """What people were told; None of it where no channel was configured.
+
+    Attributes:
+        sent: Messages that were delivered.
+        lost: Messages that were given up.
+        why: Why the last of those was, or why a channel could not be used; "".
+    """
+
+    sent: int = 0
+    lost: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowEntry:
+    """What shadow mode left undone.
+
+    Attributes:
+        step: Step of the fault.
+        kind: Its kind.
+        error: What was seen.
+        action: What would have been done.
+    """
+
+    step: int | None
+    kind: str
+    error: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrillFault:
     """One injected fault; incident None: it needed no repair by the ladder."""
 
@@ -232,6 +264,8 @@ class Report:
     incidents: tuple[IncidentEntry, ...] = ()
     lr_events: tuple[dict[str, object], ...] = ()
     checkpoints: CheckpointsEntry = field(default_factory=CheckpointsEntry)
+    alerts: AlertsEntry = field(default_factory=AlertsEntry)
+    shadowed: tuple[ShadowEntry, ...] = ()
     drill: DrillEntry | None = None
 
     def to_json(self) -> dict[str, object]:

@@ -28,8 +28,9 @@ def render_report(report: Report) -> str:
     blocks = [
         list(_head(report)),
         *[list(_incident(incident)) for incident in report.incidents],
+        list(_shadowed(report)),
         list(_rates(report)),
-        list(_checkpoints(report)),
+        [*_checkpoints(report), *_alerts(report)],
         list(_drill(report.drill)) if report.drill is not None else [],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -182,6 +183,22 @@ def _rates(report: Report) -> Iterator[str]:
         until = event.get("released_step")
         held = "for good" if until is None else f"until step {until}, then back in a ramp"
         yield f"  x {event.get('factor')} from step {event.get('step')}, held {held}"
+
+
+def _shadowed(report: Report) -> Iterator[str]:
+    if report.shadowed:
+        yield "Shadow mode: nothing was done about"
+    for left in report.shadowed:
+        where = "" if left.step is None else f" at step {left.step}"
+        yield f"  {_KINDS.get(left.kind, left.kind)}{where}: {_short(left.error)}"
+        yield f"    it would have been: {left.action}"
+
+
+def _alerts(report: Report) -> Iterator[str]:
+    found = report.alerts
+    if found.sent or found.lost:
+        lost = f", {found.lost} lost: {_short(found.why)}" if found.lost else ""
+        yield f"Alerts: {_count(found.sent, 'message', 'messages')} sent{lost}"
 
 
 def _checkpoints(report: Report) -> Iterator[str]:

@@ -154,3 +154,25 @@ def test_evidence_of_a_hang_is_named_with_its_place() -> None:
     text = render_report(build_report(tape.events, tape.rows))
     assert "evidence: rank 1 is stopped\n" in text
     assert "2 files in /runs/x/evidence/1/10, and stored below evidence/1/10\n" in text
+
+
+def test_alerts_and_what_shadow_mode_left_undone_are_told() -> None:
+    tape = Tape()
+    tape.start()
+    tape.steps(0, 9)
+    tape.note("ladder.shadowed", step=7, kind="spike", error="z 14", action="tier 1, resume from step 5")
+    tape.note("hang.shadowed", step=9, rank=1, reason="rank 1 is stopped")
+    tape.note("alert.sent", channel="slack", about=[3])
+    tape.note("alert.failed", channel="email", about=[3], why="the mail server answered 554 never")
+    text = render_report(build_report(tape.events, tape.rows))
+    assert "  loss spike at step 7: z 14\n    it would have been: tier 1, resume from step 5\n" in text
+    assert "  hanging process at step 9: rank 1 is stopped\n" in text
+    assert "Alerts: 1 message sent, 1 lost: the mail server answered 554 never" in text
+
+
+def test_a_run_without_alerts_or_shadow_mode_does_not_speak_of_them() -> None:
+    tape = Tape()
+    tape.start()
+    text = render_report(build_report(tape.events, tape.rows))
+    assert "Alerts" not in text
+    assert "Shadow" not in text
