@@ -280,6 +280,7 @@ class Session:
 
     def leave_fp32(self) -> None:
         """The FP32 window is over: carry the state into an engine of the run's precision (collective)."""
+        self._beat.at(Phase.BUILD, self.position.step)  # building takes longer than any step
         engine = self.engine
         begun = time.perf_counter()
         dtype = str(engine.compute_dtype).removeprefix("torch.")

@@ -58,13 +58,15 @@ class Watched:
 
     Attributes:
         ranks: Where each rank is.
-        longest_step_s: Longest time that any rank was seen at one step and then moved on.
+        longest_step_s: Longest time that any rank was seen at one step of this generation and then moved on.
         steps: How many such times were seen.
+        generation: The newest generation that was heard of; another one may compute in another precision.
     """
 
     ranks: Mapping[int, Progress] = field(default_factory=dict)
     longest_step_s: float = 0.0
     steps: int = 0
+    generation: int = 0
 
     def limit_s(self, phase: Phase, limits: Limits) -> float:
         """How long a rank may stay in a phase."""
@@ -105,6 +107,8 @@ class Stuck:
 
 def observe(known: Watched, beat: Heartbeat, now_s: float) -> Watched:
     """What is known after one more heartbeat."""
+    if beat.generation > known.generation:
+        known = Watched(known.ranks, generation=beat.generation)
     before = known.ranks.get(beat.rank)
     if before is None or (before.phase, before.step) != (beat.phase, beat.step):
         ranks = {**known.ranks, beat.rank: Progress(beat.phase, beat.step, now_s, now_s)}
@@ -113,7 +117,7 @@ def observe(known: Watched, beat: Heartbeat, now_s: float) -> Watched:
     if before is None or before.phase is not Phase.STEP:
         return replace(known, ranks=ranks)
     longest_s = max(known.longest_step_s, now_s - before.since_s)
-    return Watched(ranks, longest_s, known.steps + 1)
+    return replace(known, ranks=ranks, longest_step_s=longest_s, steps=known.steps + 1)
 
 
 def find_stuck(known: Watched, limits: Limits, now_s: float) -> Stuck | None:

@@ -10,10 +10,11 @@ from stormsail.supervisor.watch.hang import Limits, Watched
 # In the order in which a worker goes through them.
 _DOINGS = {
     Phase.START: "begin",
-    Phase.BUILD: "set up its data",
+    Phase.BUILD: "set up its data and engine",
     Phase.JOIN: "meet the others",
-    Phase.LOAD: "build its engine and load the state",
+    Phase.LOAD: "load the state",
     Phase.CONSULT: "be told what to do",
+    Phase.REPLAY: "replay steps for the diagnosis",
     Phase.STEP: "finish its first step",
     Phase.SAVE: "save its state",
 }

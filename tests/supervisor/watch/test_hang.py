@@ -103,3 +103,10 @@ def test_the_limit_of_a_step_is_learned_from_the_longest_one(steps: int, pace_s:
 def test_a_save_teaches_nothing_about_steps() -> None:
     known = observe(observe(Watched(), beat(phase=Phase.SAVE), 0.0), beat(step=6), 500.0)
     assert (known.steps, known.longest_step_s) == (0, 0.0)
+
+
+def test_another_generation_learns_anew_because_it_may_compute_in_another_precision() -> None:
+    known = walked(LEARNED_AFTER, 1.0)
+    known = observe(known, Heartbeat(1, 2, 0, Phase.LOAD, 5), 100.0)
+    assert known.limit_s(Phase.STEP, LEARNING) == 300.0
+    assert known.ranks[0].since_s == 100.0

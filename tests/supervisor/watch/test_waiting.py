@@ -27,7 +27,7 @@ def test_processes_that_have_not_joined_are_counted() -> None:
 @pytest.mark.parametrize(
     ("phases", "what", "left_s"),
     [
-        ((Phase.STEP, Phase.LOAD), "rank 1 to build its engine and load the state", 551.0),
+        ((Phase.STEP, Phase.LOAD), "rank 1 to load the state", 551.0),
         ((Phase.JOIN, Phase.LOAD), "rank 0 to meet the others", 550.0),
         ((Phase.STEP, Phase.STEP), "rank 0 to finish its first step", 250.0),
     ],
@@ -41,3 +41,8 @@ def test_silence_is_a_wait_too_and_never_longer_than_its_limit() -> None:
     assert wait(Watched()).what == "the workers to say where they are"
     late = describe(Watched(), LIMITS, joined=2, expected=2, begun_s=0.0, now_s=1e9)
     assert late.left_s == 0.0
+
+
+def test_every_phase_but_the_last_has_its_words() -> None:
+    for phase in set(Phase) - {Phase.DONE}:
+        assert wait(Watched({0: Progress(phase, 3, 40.0, 50.0)})).what.startswith("rank 0 to ")
