@@ -212,6 +212,6 @@ def test_every_monitored_item_is_fed_by_a_run(healed: ReadRun) -> None:
     readings = readings_of(view_of(healed, now_s=time.time()), "default")
     assert {reading.item.name for reading, _ in readings if reading.state is State.ABSENT} == UNTOLD
     levels = {reading.item.name: reading.state for reading, _ in readings}
-    assert levels["recovery.numeric"] is State.WARN
+    assert levels["recovery.numeric"] is State.DANGER  # five decisions about bad numbers
     assert levels["recovery.lost_workers"] is State.WARN
     assert levels["state.damaged"] is State.NORMAL
