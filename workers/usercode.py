@@ -20,7 +20,8 @@ R = TypeVar("R")
 _MACHINERY = ("torch", "deepspeed", "ray")  # what runs user code and is run by it
 # Files of DeepSpeed that are around every forward pass, or compute, and do not themselves wait for other ranks.
 _SILENT = ("deepspeed/runtime/engine.py", "deepspeed/utils/nvtx.py", "deepspeed/runtime/zero/linear.py")
-_CALLERS = ("factories.py", "usercode.py", "engine.py")  # our files that only pass calls on to user code
+# Our files that only pass calls on, to user code or to other ranks.
+_CALLERS = ("factories.py", "usercode.py", "engine.py", "deepspeed_private.py")
 
 
 def call_user(task: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

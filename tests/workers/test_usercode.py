@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 from torch import distributed, nn
 
 from stormsail.platform.errors import ConfigError, UserCodeError
+from stormsail.workers import deepspeed_private
 from stormsail.workers.model import Transformer
 from stormsail.workers.usercode import Blame, blame, call_user, first_cause, user_error
 
@@ -125,6 +128,19 @@ def test_a_lost_peer_below_the_users_code_is_not_the_users(tmp_path: Path) -> No
     error = _caught(lambda: Theirs()(torch.ones(2)))
     assert not distributed.is_initialized()
     assert blame(error) is Blame.PEERS
+
+
+@pytest.mark.filterwarnings("ignore")  # DeepSpeed's own
+def test_a_lost_peer_below_a_collective_that_we_time_is_not_our_fault() -> None:
+    import deepspeed
+
+    clock = deepspeed_private.CommClock()
+    broken = SimpleNamespace(wait=partial(os.stat, "/no/such/connection"))  # raises without a frame, as C++ does
+    handle = clock.timed(lambda: broken)()
+    gathering = Path(deepspeed.__path__[0]) / "runtime" / "zero" / "partition_parameters.py"
+    spoken: dict[str, Callable[[object], object]] = {}
+    exec(compile("def wait(handle): return handle.wait()", str(gathering), "exec"), spoken)  # noqa: S102 - a frame there
+    assert blame(_caught(lambda: spoken["wait"](handle))) is Blame.PEERS
 
 
 def test_a_failure_of_the_built_in_model_is_ours() -> None:
