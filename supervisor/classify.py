@@ -196,7 +196,9 @@ class _Proof:
         sure = _HINT if untried else 0.85
         if _exploded(self.case, self.same[0].rows):
             return Diagnosis(Cause.EXPLOSION, sure, (_growth(self.case), *evidence))
-        return Diagnosis(Cause.ARCHITECTURE, sure, (*_anatomy(self.case, self.same[0].rows), *evidence))
+        anatomy = _anatomy(self.case, self.same[0].rows)
+        # A confident verdict stops the run, so that nothing but the failure of all cures is not enough for one.
+        return Diagnosis(Cause.ARCHITECTURE, sure if anatomy else _HINT, (*anatomy, *evidence))
 
     def _harmless(self) -> Diagnosis:
         """The steps did little, if anything; the samples may still be strange."""

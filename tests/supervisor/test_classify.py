@@ -151,6 +151,12 @@ def test_what_nothing_heals_is_the_architecture_and_the_dead_layer_is_named() ->
     assert found.confident
 
 
+def test_that_nothing_heals_is_no_confident_verdict_by_itself() -> None:
+    found = diagnosed(lambda _now, step: ill(step) if step >= ONSET else calm(step))
+    assert found.cause is Cause.ARCHITECTURE
+    assert not found.confident
+
+
 def test_a_norm_that_leaves_by_orders_of_magnitude_is_an_explosion() -> None:
     def rule(_now: Pass, step: int) -> TraceRow:
         grown = 4.0 ** max(step - ONSET + 1, 0)

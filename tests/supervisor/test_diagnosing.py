@@ -119,7 +119,11 @@ def test_hardware_is_repaired_at_tier_1_and_suspected_aloud(played: Played) -> N
 
 
 def test_an_architecture_that_cannot_work_stops_the_run_with_the_verdict(played: Played) -> None:
-    directive = played.diagnosed(ill_for_good)
+    def dead(now: Pass, step: int) -> TraceRow:
+        row = ill_for_good(now, step)
+        return replace(row, groups=(0.5, 0.5, 0.0, 0.4, 0.1)) if step >= ONSET else row
+
+    directive = played.diagnosed(dead)
     assert directive.tier is Tier.EXHAUSTED
     assert "architectural" in directive.stop_reason
 
