@@ -149,7 +149,8 @@ class CheckpointSection(Section):
     )
     deltas: bool = Field(
         default=True,
-        description="write differences to the last keyframe: fewer bytes, same state; 8 bytes of memory for a parameter",
+        description="write differences to the last keyframe: fewer bytes, same state; 8 bytes of memory for a parameter; "
+        "with a gradient log only in rounding mode",
     )
     rounding: bool = Field(
         default=False,

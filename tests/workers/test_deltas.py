@@ -136,3 +136,9 @@ def test_a_run_that_does_not_ask_for_it_has_none() -> None:
     store = MemoryStore()
     assert deltas_for(small_config(checkpoint={"deltas": False}), store, 1, lambda *_: None) is None
     assert deltas_for(small_config(), store, 1, lambda *_: None) is not None
+
+
+def test_where_the_gradient_log_is_the_increment_every_save_is_whole_unless_it_is_rounded() -> None:
+    store, logged = MemoryStore(), {"deltas": True, "gradient_log": "store"}
+    assert deltas_for(small_config(checkpoint=logged), store, 1, lambda *_: None) is None
+    assert deltas_for(small_config(checkpoint={**logged, "rounding": True}), store, 1, lambda *_: None) is not None

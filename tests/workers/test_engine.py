@@ -11,7 +11,7 @@ from tests.support.one_rank import backward, build, digest_of, random_batch, tin
 
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.errors import ConfigError, StateMismatchError
-from stormsail.workers.engine import MASTER, ZeroEngine
+from stormsail.workers.engine import MASTER, ZeroEngine, _word_sum
 
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
 
@@ -180,3 +180,14 @@ def test_an_optimizer_with_quantised_state_is_refused_at_its_first_step(workshop
     with pytest.raises(ConfigError, match="'state1' is uint8, not float32") as caught:
         train(engine, range(1))
     assert caught.value.where == "optimizer.factory"
+
+
+def test_the_word_sum_is_the_same_wherever_a_shard_begins_and_shows_a_changed_bit() -> None:
+    whole = torch.arange(1, 103, dtype=torch.float32)
+    for size in (0, 1, 2, 99, 100):
+        aligned, odd = whole[2 : 2 + size].clone(), torch.cat([whole[:1], whole[2 : 2 + size]])[1:]
+        assert odd.storage_offset() == 1
+        assert int(_word_sum(aligned)) == int(_word_sum(odd))
+        if size:
+            aligned[size // 2] += 1.0
+            assert int(_word_sum(aligned)) != int(_word_sum(odd))
