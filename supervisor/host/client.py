@@ -76,13 +76,14 @@ def ensure_host(
                 return _info(_ask(paths, request, wait, wait.left_s))
             _replace(paths, found, wait)
         except NoHostError:
-            starts += _start(home, paths)
-            if starts > _MOST_STARTS:
+            # Only once the last one has ended is its reason in the log.
+            if starts >= _MOST_STARTS and not _is_locked(paths):
                 raise ClusterError(
                     f"The local host process was started {starts} times and ended each time: {_last_line(paths.log)}",
                     where=str(paths.log),
                     todo="See that log.",
                 ) from None
+            starts += _start(home, paths)
             wait.tick("waiting for the local host process to start")
 
 

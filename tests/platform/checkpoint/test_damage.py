@@ -155,9 +155,9 @@ def test_damage_is_seen_and_the_newest_whole_state_stands_in(kit: Kit, run: Run,
 
 
 @pytest.mark.slow
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 @given(data=st.data())
-def test_two_thousand_damages_and_no_wrong_restore(kit: Kit, run: Run, data: st.DataObject) -> None:
+def test_a_thousand_damages_and_no_wrong_restore(kit: Kit, run: Run, data: st.DataObject) -> None:
     check(kit, run, data.draw(damages(run)))
 
 

@@ -14,9 +14,9 @@ def test_no_promise_is_broken_in_any_history() -> None:
     assert all(tally[kind] for kind in ("difference", "keyframe", "restored", "detected", "dying", "pruned", "late"))
 
 
-@pytest.mark.parametrize("first", range(1500, 3000, 500))
-def test_no_promise_is_broken_in_thousands(first: int) -> None:
-    tally = run_block(range(first, first + 500))
+def test_no_promise_is_broken_in_hundreds_of_histories() -> None:
+    """By hand, thousands: `python -m tests.platform.checkpoint.long_form --cases 100000`."""
+    tally = run_block(range(2000, 2500))
     kinds = ("fallen back", "line untold", "stall", "missed", "again", "late")
     assert all(tally[kind] for kind in kinds)
     assert tally["collector died"] + tally["sweeper died"] + tally["late, refused"] > 0  # rare, each by itself
