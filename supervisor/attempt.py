@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ray.train.torch import TorchConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.supervisor.attempt_result import AttemptResult
@@ -42,6 +42,23 @@ def torch_config(backend: str) -> TorchConfig:
     return WorldConfig(backend=backend)
 
 
+def trainer_class() -> type[TorchTrainer]:
+    """A `TorchTrainer` without the process that hands out Ray datasets: data come from the run's own source.
+
+    That process imports Ray Data and would cost each start of an attempt some seconds on a small machine.
+    """
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2._internal.callbacks import DatasetsCallback
+
+    class WorldTrainer(TorchTrainer):  # type: ignore[misc]  # Ray has no types
+        """The trainer of an attempt."""
+
+        def _create_default_callbacks(self) -> list[Any]:
+            return [made for made in super()._create_default_callbacks() if not isinstance(made, DatasetsCallback)]
+
+    return WorldTrainer
+
+
 def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, storage_path: str) -> AttemptResult:
     """Start the workers and wait until all have ended. Blocks; call it from a thread of the supervisor.
 
@@ -54,9 +71,8 @@ def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, sto
     from ray.exceptions import RayError
     from ray.train import ControllerError, FailureConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
     from ray.train import RunConfig as RayRunConfig
-    from ray.train.torch import TorchTrainer
 
-    trainer = TorchTrainer(
+    trainer = trainer_class()(
         worker_main,
         train_loop_config={"assignment": assignment},
         torch_config=torch_config("nccl" if use_gpu else "gloo"),

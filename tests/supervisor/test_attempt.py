@@ -6,10 +6,11 @@ import pickle
 
 import pytest
 from ray.exceptions import ActorDiedError, RayActorError
-from ray.train import ControllerError, WorkerGroupError
+from ray.train import ControllerError, ScalingConfig, WorkerGroupError
+from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.exceptions import InsufficientClusterResourcesError, WorkerGroupStartupTimeoutError
 
-from stormsail.supervisor.attempt import _failed_group, _failed_workers, torch_config
+from stormsail.supervisor.attempt import _failed_group, _failed_workers, torch_config, trainer_class
 from stormsail.supervisor.attempt_result import AttemptResult
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own imports
@@ -66,3 +67,15 @@ def test_no_room_for_the_workers_is_told_from_a_controller_that_broke(failure: E
     found = _failed_group(ControllerError(failure))
     assert (found.ok, found.no_room) == (False, no_room)
     assert type(failure).__name__ in found.errors[-1]
+
+
+def test_no_process_is_started_for_datasets_that_nobody_has() -> None:
+    plain, ours = (
+        [
+            type(made).__name__
+            for made in kind(print, scaling_config=ScalingConfig(num_workers=2))._create_default_callbacks()
+        ]
+        for kind in (TorchTrainer, trainer_class())
+    )
+    assert "DatasetsCallback" in plain
+    assert ours == [name for name in plain if name != "DatasetsCallback"]
