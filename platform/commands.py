@@ -6,11 +6,13 @@ import json
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from stormsail.platform.certificate_file import note_for
 from stormsail.platform.config.dump import config_digest
 from stormsail.platform.config.load import load_config
 from stormsail.platform.config.model import RunConfig
@@ -95,6 +97,9 @@ def plan(
             raise ConfigError(f"expected a finite number, found {value}", where=option)
     config = load_config(file, overrides=overrides, environ=os.environ)
     made = plan_run(config, bandwidth_mb_s=bandwidth_mb_s, parameters=None if params is None else int(params))
+    note = note_for(file, config)
+    if note is not None:
+        made = replace(made, notes=(*made.notes, f"{note[0].upper()}{note[1:]}."))
     if as_json:
         emit_json({"plan": made})
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stormsail.platform.certificate_file import note_for
 from stormsail.platform.config.load import load_config
 from stormsail.platform.console import emit, emit_json
 from stormsail.platform.errors import CheckFailedError, CheckpointError, ConfigError, StormsailError
@@ -73,6 +74,9 @@ def train(
 ) -> None:
     """Run, or go on with, the training that FILE describes, and follow it to the end."""
     config = load_config(file, overrides=overrides, environ=os.environ)
+    note = note_for(file, config)
+    if note is not None:
+        _notify(f"note: {note}")
     from stormsail.supervisor.host.lease import hold
     from stormsail.supervisor.launch import LaunchOptions
     from stormsail.supervisor.training import train as run_training

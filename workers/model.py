@@ -80,7 +80,8 @@ class Transformer(nn.Module):
         for block in self.blocks:
             x_BTD = block(x_BTD, rotation)
         logits_BTV: Tensor = self.head(self.norm(x_BTD))
-        return logits_BTV
+        # Under mu-parametrisation the output matrix keeps its size at any width, so its product must shrink.
+        return logits_BTV if self.args.width_ratio == 1.0 else logits_BTV * self.args.width_ratio
 
 
 class Block(nn.Module):
@@ -182,12 +183,23 @@ def _initialise(model: Transformer, args: TransformerArgs, seed: int) -> None:
     """Draw all matrices from one generator; those that write to the residual stream shrink with its depth.
 
     Norm weights keep their ones. A matrix's standard deviation is `init_std`, or 1/sqrt(fan-in) without it.
+    Under mu-parametrisation (Yang et al., Tensor Programs V, table 8) the blocks' matrices shrink with the root of
+    the width, and embedding and output matrix start as they would at the base width.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:  # noqa: PLR2004 - norms are vectors, the rest matrices
             continue
         std = args.init_std or 1.0 / math.sqrt(parameter.shape[1])
+        if args.mup_base_width is not None:
+            std *= _mup_init(name, args)
         if name.endswith(("attention.out.weight", "mlp.down.weight")):
             std /= math.sqrt(2 * args.layers)
         parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
+
+
+def _mup_init(name: str, args: TransformerArgs) -> float:
+    """What mu-parametrisation multiplies the usual standard deviation with."""
+    if name.startswith("blocks."):
+        return 1.0 if args.init_std is None else math.sqrt(args.width_ratio)
+    return 1.0 / math.sqrt(args.width_ratio) if args.init_std is None else 1.0

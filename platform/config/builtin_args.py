@@ -38,6 +38,11 @@ class TransformerArgs(Section):
         None, description="standard deviation of the initial weights; null: 1/sqrt(fan-in)"
     )
     tie_embeddings: bool = Field(default=True, description="use the token embedding as the output matrix too")
+    mup_base_width: Positive | None = Field(
+        None,
+        description="mu-parametrisation: the d_model at which it equals the usual one; null: off. "
+        "Keep d_model / heads constant and set optimizer.args.hidden_lr_scale to mup_base_width / d_model",
+    )
 
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> TransformerArgs:
@@ -58,6 +63,11 @@ class TransformerArgs(Section):
     def hidden(self) -> int:
         """Hidden width of the MLP."""
         return max(1, round(self.d_model * self.mlp_ratio))
+
+    @property
+    def width_ratio(self) -> float:
+        """`mup_base_width` over `d_model`; 1.0 without mu-parametrisation."""
+        return 1.0 if self.mup_base_width is None else self.mup_base_width / self.d_model
 
     def parameter_count(self) -> int:
         """Trained elements of the whole model."""
@@ -86,7 +96,13 @@ class TokensArgs(Section):
 
 
 class AdamWArgs(Section):
-    """AdamW takes everything from the section itself."""
+    """AdamW takes nearly everything from the section itself."""
+
+    hidden_lr_scale: Annotated[float, Field(gt=0.0)] = Field(
+        1.0,
+        description="multiplies the learning rate of the blocks' matrices, and divides their weight decay; "
+        "mu-parametrisation sets it to base width / width",
+    )
 
 
 _BUILTINS: Mapping[Kind, Mapping[str, type[Section]]] = MappingProxyType(

@@ -30,6 +30,7 @@ def targets(root: Path) -> set[str]:
         "docs/diagnosis.md",
         "docs/runbook.md",
         "docs/alerts.md",
+        "docs/sweeps.md",
     ],
 )
 def test_every_make_target_that_a_document_names_exists(root: Path, document: str) -> None:
@@ -47,6 +48,7 @@ def test_every_make_target_that_a_document_names_exists(root: Path, document: st
         "docs/diagnosis.md",
         "docs/runbook.md",
         "docs/alerts.md",
+        "docs/sweeps.md",
     ],
 )
 def test_every_local_link_of_a_document_leads_somewhere(root: Path, document: str) -> None:

@@ -15,6 +15,7 @@ HEAVY = ("torch", "ray", "deepspeed", "mlflow", "boto3", "botocore", "pandas", "
 # What `--help`, `validate`, `schema` and `plan` load, as patterns below the root.
 LIGHT = (
     "platform/cli.py",
+    "platform/certificate*.py",
     "platform/commands.py",
     "platform/commands/**/*.py",
     "platform/config/**/*.py",
@@ -25,6 +26,7 @@ LIGHT = (
     "supervisor/backtest/commands.py",
     "supervisor/commands.py",
     "supervisor/commands/**/*.py",
+    "tuning/commands.py",
 )
 
 PROBE = """

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from stormsail.platform.config.builtin_args import TransformerArgs
-from stormsail.platform.config.model import ModelSection
+from stormsail.platform.config.model import ModelSection, OptimizerSection
 from stormsail.platform.errors import UserCodeError
 from stormsail.workers.model import Transformer, build_transformer
+from stormsail.workers.optim import build_adamw
 
 SMALL = TransformerArgs(vocab_size=50, d_model=32, layers=2, heads=4)
 
@@ -157,3 +158,35 @@ def test_a_token_beyond_the_vocabulary_names_the_key_to_change() -> None:
     tokens[0, 3] = 50
     with pytest.raises(UserCodeError, match="token 50, but the model knows only 50"):
         Transformer(SMALL, seed=0)(tokens, targets, mask)
+
+
+def _mup(width: int, *, on: bool) -> Transformer:
+    args = TransformerArgs(vocab_size=32, d_model=width, layers=2, heads=width // 16, mup_base_width=16 if on else None)
+    return Transformer(args, seed=3)
+
+
+def test_at_the_base_width_mu_parametrisation_changes_nothing() -> None:
+    tokens = torch.arange(16)[None]
+    with torch.no_grad():
+        assert torch.equal(_mup(16, on=True).logits(tokens), _mup(16, on=False).logits(tokens))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_coordinate_check(on: bool) -> None:
+    """Under mu-parametrisation a few Adam steps move the logits as much at any width; without it, more in wide models."""
+    tokens, targets, mask = _batch(count=4, tokens=16, vocab=32)
+    moved = []
+    for width in (32, 256):
+        model = _mup(width, on=on)
+        section = OptimizerSection(lr=3e-3, weight_decay=0.0, args={"hidden_lr_scale": 16 / width if on else 1.0})
+        optimizer = build_adamw(section, model.named_parameters())
+        with torch.no_grad():
+            before = model.logits(tokens)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(tokens, targets, mask).mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            moved.append(float((model.logits(tokens) - before).square().mean().sqrt()))
+    growth = moved[1] / moved[0]
+    assert 0.5 < growth < 1.1 if on else growth > 2.0, moved

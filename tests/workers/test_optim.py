@@ -48,3 +48,13 @@ def test_a_partitioned_matrix_is_still_a_matrix() -> None:
     flat = nn.Parameter(torch.zeros(0))
     flat.ds_shape = torch.Size((4, 4))  # type: ignore[attr-defined]  # as DeepSpeed marks it
     assert build_adamw(SECTION, [("weight", flat)]).param_groups[0]["weight_decay"] == 0.3
+
+
+def test_the_blocks_matrices_get_their_own_rate_and_keep_their_decay() -> None:
+    model = nn.ModuleDict({"blocks": nn.Linear(3, 2), "head": nn.Linear(2, 2, bias=False)})
+    section = SECTION.model_copy(update={"args": {"hidden_lr_scale": 0.25}})
+    hidden, matrices, others = build_adamw(section, model.named_parameters()).param_groups
+    assert hidden["lr"] == 0.01 * 0.25
+    assert hidden["lr"] * hidden["weight_decay"] == matrices["lr"] * matrices["weight_decay"]
+    assert [tuple(parameter.shape) for parameter in hidden["params"]] == [(2, 3)]
+    assert others["weight_decay"] == 0.0

@@ -51,7 +51,7 @@ def test_args_of_built_ins_are_written_out(load: Load) -> None:
     assert config.model.args["layers"] == 2
     assert config.model.args["vocab_size"] == 256
     assert config.data.args["max_bytes"] is None
-    assert config.optimizer.args == {}
+    assert config.optimizer.args == {"hidden_lr_scale": 1.0}
 
 
 def test_args_of_own_factories_stay_as_they_are(load: Load) -> None:

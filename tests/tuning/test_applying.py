@@ -1,0 +1,74 @@
+"""The winner in the target's YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.tuning.conftest import TARGET
+
+from stormsail.platform.certificate_file import note_for, read_certificate
+from stormsail.platform.config.load import load_config
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import CheckFailedError, ConfigError
+from stormsail.platform.runs import RunPlace
+from stormsail.tuning.applying import apply_sweep, edit_yaml
+from stormsail.tuning.records import SweepRecords, trial_key
+from stormsail.tuning.transfer import Handover, Value
+
+
+def test_values_come_with_their_source_and_comments_stay(place: RunPlace, tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    applied = apply_sweep(place, None)
+    text = file.read_text(encoding="utf-8")
+    for kept in ("# The large run.", "# a thousand", "# as published", "# from last year"):
+        assert kept in text
+    assert "# sweep small@1: " in text
+    config = load_config(file, environ={})
+    assert (config.optimizer.lr, config.optimizer.betas[0], config.train.clip_norm) == (0.01, 0.9, 1.0)
+    assert (config.model.args["mup_base_width"], config.optimizer.args["hidden_lr_scale"]) == (32, 0.5)
+    assert config.model.args["layers"] == 4
+    assert any(line.startswith("optimizer.lr: 0.001 -> 0.01") for line in applied.changed)
+
+
+def test_the_certificate_speaks_for_what_was_written_until_it_moves(place: RunPlace, tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    assert note_for(file, load_config(file, environ={})) is not None
+    apply_sweep(place, None)
+    assert read_certificate(file) is not None
+    assert note_for(file, load_config(file, environ={})) is None
+    moved = load_config(file, environ={}, overrides=["optimizer.lr=0.02"])
+    assert "optimizer.lr: 0.01 -> 0.02" in str(note_for(file, moved))
+
+
+def test_applying_twice_changes_nothing_more(place: RunPlace, tmp_path: Path) -> None:
+    apply_sweep(place, None)
+    once = load_config(tmp_path / "large.yaml", environ={})
+    apply_sweep(place, None)
+    assert load_config(tmp_path / "large.yaml", environ={}) == once
+
+
+def test_an_incomplete_sweep_hands_nothing_over(place: RunPlace, tmp_path: Path) -> None:
+    records = SweepRecords(place.store())
+    records.store.delete(trial_key(next(iter(records.trials()))))
+    with pytest.raises(CheckFailedError, match="incomplete"):
+        apply_sweep(place, None)
+    assert (tmp_path / "large.yaml").read_text(encoding="utf-8") == TARGET
+
+
+def test_a_file_of_another_model_is_refused(place: RunPlace, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(
+        "name: other\ntrain: {steps: 9}\nschedule: {warmup_steps: 1}\nmodel: {factory: mine:model}\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match="was run for model builtin:transformer"):
+        apply_sweep(place, other)
+
+
+def test_one_number_of_a_list_is_set_and_the_rest_kept(target: RunConfig) -> None:
+    handover = Handover((Value("optimizer.betas.1", 0.99, "why"), Value("train.clip_norm", None, "none")), ())
+    text, changed = edit_yaml("name: x\ntrain: {steps: 5}  # five\n", handover, target, "sweep s@1")
+    assert "betas:\n" in text or "betas: " in text
+    assert "0.99" in text
+    assert "clip_norm:" in text
+    assert changed[0].startswith("optimizer.betas.1: 0.95 -> 0.99")

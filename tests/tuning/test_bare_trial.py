@@ -1,0 +1,119 @@
+"""The one-process trial: the step code of a run, interrupted and gone on with, and the edge that it finds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from tests.support.quadratic import EDGE
+
+from stormsail.platform.config.model import RunConfig
+from stormsail.tuning.bare_trial import BareTrial, run_bare
+from stormsail.tuning.edge import grid_steps_apart, stable_edge
+from stormsail.tuning.metrics import Figures
+from stormsail.tuning.proxy import trial_config
+from stormsail.tuning.settings import SweepConfig
+from stormsail.tuning.space import Cell, Trial
+
+Make = Callable[..., SweepConfig]
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_torch() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+    torch.set_num_threads(threads)
+
+
+class Kept:
+    """A keeper in memory."""
+
+    def __init__(self) -> None:
+        self.body: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.body
+
+    def save(self, body: bytes) -> None:
+        self.body = body
+
+
+@pytest.fixture
+def sweep(make_sweep: Make) -> SweepConfig:
+    return make_sweep(parametrisation="standard", proxies=[{"name": "w32", "steps": 30}])
+
+
+def at(bowl: RunConfig, sweep: SweepConfig, lr: float, *, clip: str = "off") -> RunConfig:
+    return trial_config(bowl, sweep, Trial("w32", Cell(0.95, clip, 0.0), lr, 1))
+
+
+def run(config: RunConfig, *, percentile: float | None = None, kept: Kept | None = None) -> BareTrial:
+    return run_bare(config, percentile=percentile, keeper=kept or Kept(), checkpoint_steps=20)
+
+
+def test_it_finds_the_edge_of_a_band_that_is_known(bowl: RunConfig, sweep: SweepConfig) -> None:
+    grid = [EDGE * 2**exponent / 1.1 for exponent in (-1, 0, 1, 2)]
+    outcomes = {lr: [not run(at(bowl, sweep, lr)).figures().diverged] for lr in grid}
+    found = stable_edge(outcomes).lr
+    assert found is not None
+    assert grid_steps_apart(found, EDGE, grid) <= 1
+
+
+def test_a_trial_that_diverges_says_where_and_ends_early(bowl: RunConfig, sweep: SweepConfig) -> None:
+    trial = run(at(bowl, sweep, 1e12))
+    figures = trial.figures()
+    assert "finite" in figures.diverged
+    assert figures.steps < 30
+    assert trial.over
+    assert figures.final_loss is None or math.isfinite(figures.final_loss)
+
+
+def test_an_interrupted_trial_ends_as_one_that_was_not(bowl: RunConfig, sweep: SweepConfig) -> None:
+    config, kept = at(bowl, sweep, 0.4, clip="0.5"), Kept()
+    whole = run(config)
+    broken = BareTrial(config)
+    for _ in range(22):
+        broken.run_step()
+        if broken.step == 20:
+            kept.save(broken.dump())
+    again = run(config, kept=kept)
+    assert again.restarts == 1
+    assert again.course == whole.course
+    assert whole.restarts == 0
+
+
+def test_a_lower_percentile_clips_more_steps(bowl: RunConfig, sweep: SweepConfig) -> None:
+    rates = [run(at(bowl, sweep, EDGE / 2), percentile=p).figures().clip_rate for p in (1.0, 99.0)]
+    assert rates[0] > rates[1]
+
+
+def test_rungs_are_reported_once_with_a_score_of_zero_while_it_is_stable(bowl: RunConfig, sweep: SweepConfig) -> None:
+    told: list[tuple[int, float]] = []
+
+    def report(percent: int, score: float, figures: Figures, wall_s: float) -> None:
+        del figures, wall_s
+        told.append((percent, score))
+
+    for lr in (EDGE / 4, EDGE * 1.2):
+        run_bare(
+            at(bowl, sweep, lr), percentile=None, keeper=Kept(), checkpoint_steps=99, rungs=(40, 80), report=report
+        )
+    assert [percent for percent, _ in told] == [40, 80, 40, 80]
+    assert told[0][1] == told[1][1] == 0.0
+    assert told[3][1] > 0.0
+
+
+def test_the_built_in_model_trains_with_all_figures(target: RunConfig, make_sweep: Make) -> None:
+    proxies = [{"name": "w32", "steps": 8, "d_model": 16, "layers": 1, "global_batch": 2, "sequence_tokens": 4}]
+    source = target.model_copy(
+        update={"data": target.data.model_copy(update={"factory": "tests.support.quadratic:data"})}
+    )
+    config = trial_config(source, make_sweep(proxies=proxies), Trial("w32", Cell(0.95, "1", 0.25), 0.01, 1))
+    figures = run(config).figures()
+    assert figures.max_logit is not None
+    assert figures.final_loss is not None
+    assert 0.0 < (figures.update_rms_p99 or 0.0) < 3.0
+    assert not figures.diverged

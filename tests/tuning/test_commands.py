@@ -1,0 +1,73 @@
+"""The commands that look at a sweep and apply it, from its storage alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stormsail.platform.cli import run as run_command
+from stormsail.platform.runs import RunPlace
+from stormsail.tuning.commands import register
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command; gives its exit code and what it said."""
+    monkeypatch.setenv("STORMSAIL_HOME", str(tmp_path / "home"))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = run_command(list(words), registers=[register])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def store(place: RunPlace, tmp_path: Path) -> str:
+    return f"file://{tmp_path}/store"
+
+
+def test_status_prints_the_table(command: Command, store: str) -> None:
+    code, out, _ = command("sweep", "status", "small", "--storage", store)
+    assert code == 0
+    assert "standing: answered" in out
+
+
+def test_status_writes_json_csv_and_a_page(command: Command, store: str, tmp_path: Path) -> None:
+    table, page = tmp_path / "t.csv", tmp_path / "t.html"
+    words = ("--json", "--watch", "--csv", str(table), "--html", str(page))
+    code, out, _ = command("sweep", "status", "small", "--storage", store, *words)
+    said = json.loads(out)
+    assert code == 0
+    assert (said["version"], said["standing"], said["winner"]["cell"]["beta2"]) == (1, "answered", 0.95)
+    assert said["sweep"]["rows"][0]["verdict"] == "winner"
+    assert table.read_text(encoding="utf-8").startswith("beta2,")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_apply_says_what_it_changed(command: Command, store: str, tmp_path: Path) -> None:
+    code, out, _ = command("sweep", "apply", "small", "--storage", store, "--json")
+    assert code == 0
+    assert json.loads(out)["certificate"] == str(tmp_path / "large.certificate.json")
+    code, out, _ = command("sweep", "apply", "small", "--storage", store)
+    assert "optimizer.lr" in out
+    assert "certificate, valid for exactly these settings" in out
+
+
+def test_what_is_no_command_is_a_file(command: Command) -> None:
+    code, _, err = command("sweep", "none.yaml")
+    assert code == 2
+    assert "none.yaml: there is no such file" in err
+
+
+def test_help_names_the_commands(command: Command) -> None:
+    code, out, _ = command("sweep", "--help")
+    assert code == 0
+    assert "apply" in out
+    assert "status" in out

@@ -1,0 +1,74 @@
+"""From the target to a trial's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import ConfigError
+from stormsail.tuning.proxy import base_width, parametrised, tokens_per_step, trial_config, warmup_steps
+from stormsail.tuning.settings import SweepConfig
+from stormsail.tuning.space import Cell, Trial
+
+Make = Callable[..., SweepConfig]
+TRIAL = Trial("w32", Cell(0.98, "0.5", 0.05), 0.02, 7)
+
+
+def test_only_what_is_scaled_or_judged_differs_from_the_target(target: RunConfig, make_sweep: Make) -> None:
+    made = trial_config(target, make_sweep(), TRIAL)
+    assert (made.seed, made.optimizer.lr, made.optimizer.betas) == (7, 0.02, (0.9, 0.98))
+    assert (made.train.steps, made.train.global_batch, made.train.micro_batch) == (100, 8, 4)
+    assert (made.train.clip_norm, made.schedule.warmup_steps, made.train.precision) == (0.5, 5, "fp32")
+    assert made.data.sequence_tokens == 64
+    assert made.optimizer.weight_decay == target.optimizer.weight_decay
+    assert made.tracking.uri is None
+
+
+def test_heads_keep_their_size_under_scaling(target: RunConfig, make_sweep: Make) -> None:
+    args = trial_config(target, make_sweep(), TRIAL).model.args
+    assert (args["d_model"], args["heads"], args["layers"]) == (32, 2, 2)
+
+
+def test_the_hidden_learning_rate_falls_as_the_width_grows(target: RunConfig, make_sweep: Make) -> None:
+    sweep = make_sweep(
+        proxies=[{"name": "w32", "steps": 9, "d_model": 32}, {"name": "w128", "steps": 9, "d_model": 128}]
+    )
+    at = {name: trial_config(target, sweep, Trial(name, TRIAL.cell, 0.02, 1)) for name in ("w32", "w128")}
+    assert base_width(target, sweep) == 32
+    assert [at[name].optimizer.args["hidden_lr_scale"] for name in ("w32", "w128")] == [1.0, 0.25]
+    assert parametrised(target, sweep).optimizer.args["hidden_lr_scale"] == 0.5
+    assert {config.model.args["mup_base_width"] for config in at.values()} == {32}
+
+
+def test_a_supervised_trial_keeps_the_targets_precision(target: RunConfig, make_sweep: Make) -> None:
+    assert trial_config(target, make_sweep(trials={"kind": "supervised"}), TRIAL).train.precision == "bf16"
+
+
+def test_a_width_that_no_whole_number_of_heads_fills_is_refused(target: RunConfig, make_sweep: Make) -> None:
+    sweep = make_sweep(proxies=[{"name": "w32", "steps": 9, "d_model": 40}])
+    with pytest.raises(ConfigError, match="multiple of the target's head size 16"):
+        trial_config(target, sweep, TRIAL)
+
+
+def test_a_model_of_the_users_own_is_not_scaled(bowl: RunConfig, make_sweep: Make) -> None:
+    with pytest.raises(ConfigError, match="only builtin:transformer can be scaled"):
+        trial_config(bowl, make_sweep(), TRIAL)
+    sweep = make_sweep(parametrisation="standard", proxies=[{"name": "w32", "steps": 9}])
+    assert trial_config(bowl, sweep, TRIAL).model.factory == bowl.model.factory
+
+
+def test_mup_needs_the_built_in_optimizer(target: RunConfig, make_sweep: Make) -> None:
+    other = target.model_copy(update={"optimizer": target.optimizer.model_copy(update={"factory": "mine:adam"})})
+    with pytest.raises(ConfigError, match="not for mine:adam"):
+        trial_config(other, make_sweep(), TRIAL)
+
+
+@pytest.mark.parametrize(("share", "steps", "expected"), [(0.0, 100, 0), (0.05, 100, 5), (1.0, 100, 99), (0.01, 10, 0)])
+def test_a_warm_up_leaves_a_step_to_train(share: float, steps: int, expected: int) -> None:
+    assert warmup_steps(share, steps) == expected
+
+
+def test_a_proxys_tokens_are_its_own_batch_of_the_targets_samples(target: RunConfig, make_sweep: Make) -> None:
+    assert tokens_per_step(target, make_sweep().proxies[0]) == 8 * 64

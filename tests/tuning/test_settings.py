@@ -1,0 +1,33 @@
+"""The keys of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pydantic import ValidationError
+
+from stormsail.tuning.settings import LrSection, SweepConfig
+
+Make = Callable[..., SweepConfig]
+
+
+def test_the_learning_rates_ascend_and_are_there_once() -> None:
+    assert LrSection(centre=0.1, factors=(4.0, 1.0, 1.0)).grid() == (0.1, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": [1, 1]}, "twice"),
+        ({"proxies": [{"name": "a", "steps": 9}, {"name": "a", "steps": 9}]}, "same name"),
+        ({"trials": {"kind": "supervised"}, "space": {"clip": ["p90"]}}, "percentiles"),
+        ({"control": {"lr_factor": 2.0}}, "greater than or equal to 8"),
+        ({"space": {"clip": ["on"]}}, "clip"),
+        ({"space": {"beta2": [1.0]}}, "less than 1"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make_sweep: Make, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        make_sweep(**changes)

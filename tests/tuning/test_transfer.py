@@ -1,0 +1,77 @@
+"""From the winner to the target's values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stormsail.tuning.edge import Edge, EdgeFit
+from stormsail.tuning.space import Cell
+from stormsail.tuning.transfer import Goal, Source, beta2_for_batch, hand_over, warmup_in_steps
+
+SOURCE = Source(
+    cell=Cell(0.95, "1", 0.05),
+    lr=0.01,
+    steps=1000,
+    tokens_per_step=1000,
+    width=64,
+    clip_rate=0.1,
+    edge=Edge(0.08, open_end=False),
+    fit=EdgeFit(0.0, -2.5257286443082556, 2),  # 0.08 at any width
+    parametrisation="mup",
+)
+GOAL = Goal(steps=100_000, tokens_per_step=1000, width=256)
+
+
+def value(source: Source, goal: Goal, key: str) -> float | int | None:
+    return {value.key: value.value for value in hand_over(source, goal).values}[key]
+
+
+def test_the_published_pair_of_half_lives() -> None:
+    assert beta2_for_batch(0.95, 4_000_000, 500_000) == pytest.approx(0.9936, abs=1e-4)
+    assert beta2_for_batch(0.95, 500_000, 4_000_000) == 0.9  # 0.66 by the rule, which nobody uses
+
+
+@given(st.floats(0.5, 0.9999), st.integers(1, 10**7), st.integers(1, 10**7))
+def test_beta2_stays_in_the_range_that_is_known(beta2: float, tokens: int, new: int) -> None:
+    assert 0.9 <= beta2_for_batch(beta2, tokens, new) <= 0.999
+
+
+@given(st.floats(0, 1e9), st.integers(1, 10**6), st.floats(0.9, 0.999), st.integers(1, 10**6))
+def test_a_warm_up_fits_into_the_run(tokens: float, per_step: int, beta2: float, steps: int) -> None:
+    assert 0 <= warmup_in_steps(tokens, tokens_per_step=per_step, beta2=beta2, steps=steps) <= steps // 2
+
+
+def test_a_warm_up_is_carried_over_in_tokens_and_is_no_shorter_than_the_second_moment() -> None:
+    assert value(SOURCE, GOAL, "schedule.warmup_steps") == 50
+    assert value(SOURCE, replace(GOAL, tokens_per_step=500), "schedule.warmup_steps") == 100
+    assert value(replace(SOURCE, cell=Cell(0.999, "1", 0.0)), GOAL, "schedule.warmup_steps") == 1000
+
+
+def test_the_learning_rate_is_at_most_half_of_the_edge() -> None:
+    assert value(SOURCE, GOAL, "optimizer.lr") == 0.01
+    assert value(replace(SOURCE, lr=0.07), GOAL, "optimizer.lr") == pytest.approx(0.04)
+    falling = replace(SOURCE, fit=EdgeFit(-1.0, 0.0, 3))
+    assert value(falling, GOAL, "optimizer.lr") == pytest.approx(0.5 / 256, rel=1e-3)
+    assert value(replace(SOURCE, lr=0.07, fit=None, width=None), replace(GOAL, width=None), "optimizer.lr") == 0.04
+
+
+@pytest.mark.parametrize(("clip", "expected"), [("1", 1.0), ("off", None), ("p90", None)])
+def test_a_clip_is_told_as_a_percentile(clip: str, expected: float | None) -> None:
+    source = replace(SOURCE, cell=Cell(0.95, clip, 0.05))
+    (why,) = [v.why for v in hand_over(source, GOAL).values if v.key == "train.clip_norm"]
+    assert value(source, GOAL, "train.clip_norm") == expected
+    assert "percentile" in why or "does not clip" in why
+
+
+def test_what_nobody_checked_is_said() -> None:
+    said = " ".join(hand_over(replace(SOURCE, edge=Edge(0.08, open_end=True)), GOAL).assumptions)
+    assert "never proves" in said
+    assert "width^0.00" in said
+    assert "true edge lies higher" in said
+    standard = hand_over(replace(SOURCE, parametrisation="standard", edge=Edge(None, open_end=False)), GOAL)
+    assert "without mu-parametrisation" in " ".join(standard.assumptions)
+    assert "no known edge" in " ".join(standard.assumptions)

@@ -1,0 +1,167 @@
+"""Writes a sweep's winner into the target's YAML, comments and order kept, and the certificate beside it."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from stormsail.platform.certificate_file import certificate_path
+from stormsail.platform.config.dump import parse_dump
+from stormsail.platform.config.load import load_config
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import CheckFailedError, ConfigError
+from stormsail.platform.runs import RunPlace
+from stormsail.tuning.certifying import certify
+from stormsail.tuning.proxy import parametrised
+from stormsail.tuning.records import SweepRecords
+from stormsail.tuning.settings import SweepConfig
+from stormsail.tuning.sweep import read_answer
+from stormsail.tuning.transfer import Handover, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was written.
+
+    Attributes:
+        file: The target's YAML.
+        certificate: The certificate.
+        changed: `key: old -> new (why)`, one for each key.
+    """
+
+    file: Path
+    certificate: Path
+    changed: tuple[str, ...]
+
+
+def apply_sweep(place: RunPlace, to: Path | None) -> Applied:
+    """Write the winner of a sweep into its target, or into another file.
+
+    Raises:
+        CheckFailedError: The sweep is void, incomplete or without a winner.
+        ConfigError: The file is not there, or would not be valid afterwards.
+    """
+    records = SweepRecords(place.store())
+    answer, plan = read_answer(records), records.plan()
+    winner = answer.winner
+    if not answer.complete or winner is None or answer.handover is None or plan is None:
+        raise CheckFailedError(
+            f"the sweep has nothing to hand over: it is {answer.standing}",
+            where=answer.name,
+            todo=f"look at it with `stormsail sweep status {answer.name}`",
+        )
+    file = to or Path(plan.target_file)
+    sweep, measured_for = SweepConfig.model_validate(plan.sweep), parse_dump(plan.target)
+    config = load_config(file, environ={})
+    values = (*answer.handover.values, *parametrisation_values(config, measured_for, sweep))
+    label = f"sweep {place.name}@{place.incarnation}"
+    text, changed = edit_yaml(file.read_text(encoding="utf-8"), Handover(values, ()), config, label)
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    try:
+        written = load_config(part, environ={})
+        certificate = certify(answer, winner, written, sweep=f"{place.name}@{place.incarnation}", made_s=time.time())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    beside = certificate_path(file)
+    beside.write_text(certificate.dump(), encoding="utf-8")
+    return Applied(file, beside, changed)
+
+
+def parametrisation_values(config: RunConfig, measured_for: RunConfig, sweep: SweepConfig) -> list[Value]:
+    """What the target needs for its learning rate to mean what it meant on the proxies.
+
+    Raises:
+        ConfigError: The file is of another model than the sweep was run for.
+    """
+    if config.model.factory != measured_for.model.factory or config.optimizer.factory != measured_for.optimizer.factory:
+        raise ConfigError(
+            f"the sweep was run for model {measured_for.model.factory} and optimizer {measured_for.optimizer.factory}",
+            where=config.name,
+            todo="apply it to the configuration that it names, or run a sweep for this one",
+        )
+    if sweep.parametrisation != "mup":
+        return []
+    full = parametrised(config, sweep)
+    why = "mu-parametrisation: the learning rate means what it meant on the proxies"
+    return [
+        Value("model.args.mup_base_width", full.model.args["mup_base_width"], why),
+        Value("optimizer.args.hidden_lr_scale", full.optimizer.args["hidden_lr_scale"], why),
+    ]
+
+
+def edit_yaml(text: str, handover: Handover, config: RunConfig, label: str) -> tuple[str, tuple[str, ...]]:
+    """Set keys in a YAML text; each gets a comment on where it comes from.
+
+    Args:
+        text: The document.
+        handover: What to set.
+        config: The configuration that the text says, for the old values and for lists that are not written out.
+        label: Begins every comment.
+
+    Returns:
+        The new text, and what changed.
+    """
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    tree = yaml.load(text)
+    changed = []
+    dumped = config.model_dump(mode="json")
+    for value in handover.values:
+        changed.append(f"{value.key}: {_at(dumped, value.key)} -> {_said(value.value)} ({value.why})")
+        _put(tree, value, dumped, f"{label}: {value.why}")
+    out = io.StringIO()
+    yaml.dump(tree, out)
+    return out.getvalue(), tuple(changed)
+
+
+def _put(tree: Any, value: Value, dumped: Mapping[str, Any], comment: str) -> None:
+    keys = value.key.split(".")
+    item: Any = value.value
+    if keys[-1].isdigit():  # one number of a list: the list is written whole
+        index = int(keys.pop())
+        item = list(_at(dumped, ".".join(keys)))
+        item[index] = value.value
+    holder = tree
+    for key in keys[:-1]:
+        if not isinstance(holder.get(key), CommentedMap):
+            holder[key] = CommentedMap()
+        holder = holder[key]
+    # A comment inside `{...}` would swallow the rest of the line, so a mapping that is written to opens up.
+    _open(tree, keys[:-1])
+    holder[keys[-1]] = item
+    holder.yaml_set_comment_before_after_key(keys[-1], before=comment, indent=2 * (len(keys) - 1))
+
+
+def _open(tree: Any, keys: list[str]) -> None:
+    """Give the mappings along a path block style; a comment behind one is kept as it is."""
+    holder = tree
+    for key in keys:
+        holder = holder[key]
+        holder.fa.set_block_style()
+
+
+def _at(tree: Mapping[str, Any], key: str) -> Any:
+    found: Any = tree
+    for part in key.split("."):
+        if isinstance(found, Mapping):
+            found = found.get(part)
+        elif isinstance(found, list | tuple):
+            found = found[int(part)]
+        else:
+            return None
+    return found
+
+
+def _said(value: object) -> str:
+    return "null" if value is None else str(value)

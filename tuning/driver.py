@@ -1,0 +1,197 @@
+"""Runs the trials of one batch with Ray Tune: a `Tuner` over a function, and nothing of its bookkeeping kept.
+
+- A trial's result is written to the sweep's store by the trial itself; after a killed driver the next one leaves out
+  what has a record, and running trials go on from their checkpoints. `Tuner.restore` is not used: it would bring back
+  the old function, the old batch and the old concurrency with it.
+- Processes are reused from trial to trial, since starting one costs more than a small trial.
+- The only early stop is successive halving on the *divergence score*, which is 0 for every healthy trial, so that
+  slowness cannot end anything; and not before three warm-ups or 40 % of a trial.
+- The function's name holds the sweep's and the driver's, so that two sweeps on one cluster never meet.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from stormsail.platform import exact_json
+from stormsail.platform.config.model import RunConfig
+from stormsail.tuning.capacity import concurrency
+from stormsail.tuning.objective import Measured
+from stormsail.tuning.records import SweepRecords
+from stormsail.tuning.settings import SweepConfig
+from stormsail.tuning.stopping import REDUCTION, WHOLE
+from stormsail.tuning.trainable import Job
+
+_MEASURED = TypeAdapter(Measured)
+# Read by Ray Tune when it is imported or starts; none is about results.
+_TUNE_ENVIRONMENT = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files for every trial
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends us at once; the records are safe
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # its own state is never read back
+    "TUNE_WARN_THRESHOLD_S": "30",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Trials to run together.
+
+    Attributes:
+        jobs: What to run.
+        grace: Progress before which nothing is ended early, in hundredths.
+    """
+
+    jobs: tuple[Job, ...]
+    grace: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a batch ended.
+
+    Attributes:
+        errors: First line of the error, by id, of trials that died more often than they may.
+    """
+
+    errors: Mapping[str, str]
+
+
+def cpus_per_trial(sweep: SweepConfig, target: RunConfig) -> float:
+    """CPUs that a trial holds: its own process, or its run's one worker."""
+    return sweep.trials.cpus if sweep.trials.kind == "bare" else target.cluster.cpus_per_worker
+
+
+def run_batch(
+    batch: Batch,
+    sweep: SweepConfig,
+    target: RunConfig,
+    *,
+    records: SweepRecords,
+    folder: Path,
+    label: str,
+    noted: Callable[[str], None],
+) -> Finished:
+    """Run trials to their end. The process must be connected to Ray.
+
+    Args:
+        batch: What to run.
+        sweep: The sweep.
+        target: The run that it is for.
+        records: Where results are.
+        folder: For Tune's own files; on several nodes one that they share.
+        label: Names the sweep and this driver, on the whole cluster.
+        noted: Called with a trial's id when it has ended.
+    """
+    os.environ.update(_TUNE_ENVIRONMENT)
+    import ray
+    from ray import tune
+
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    per_trial = cpus_per_trial(sweep, target)
+    at_a_time = concurrency(
+        cpus=float(ray.cluster_resources().get("CPU", 0.0)),
+        per_trial=per_trial,
+        wanted=sweep.trials.max_concurrent,
+        trials=len(batch.jobs),
+    )
+    # A supervised trial only waits: its run's worker takes the CPUs, and would wait for ever if the trial had them.
+    own = per_trial if sweep.trials.kind == "bare" else 0.0
+    tuner = tune.Tuner(
+        tune.with_resources(_function(batch.jobs, label), {"cpu": own}),
+        param_space={"trial": tune.grid_search([job.trial.id for job in batch.jobs])},
+        tune_config=tune.TuneConfig(
+            metric="score",
+            mode="min",
+            scheduler=_scheduler(sweep, batch.grace),
+            max_concurrent_trials=at_a_time,
+            reuse_actors=True,
+            trial_name_creator=_trial_id,
+            trial_dirname_creator=_trial_id,
+        ),
+        run_config=tune.RunConfig(
+            name=f"{label}-{time.time_ns():x}",
+            storage_path=str(folder),
+            failure_config=tune.FailureConfig(max_failures=sweep.trials.max_retries),
+            callbacks=[_callback(records, noted)],
+            verbose=0,
+        ),
+    )
+    results = tuner.fit()
+    errors = {}
+    for index in range(len(results)):
+        result = results[index]
+        if result.error is not None and result.config is not None:
+            errors[str(result.config["trial"])] = _first_line(result.error)
+    return Finished(errors)
+
+
+def _function(jobs: Sequence[Job], label: str) -> Callable[[dict[str, Any]], None]:
+    by_id = {job.trial.id: job for job in jobs}
+
+    def run(config: dict[str, Any]) -> None:
+        from ray import tune
+
+        from stormsail.tuning.trainable import run_job
+        from stormsail.workers.quiet import quiet_process
+
+        quiet_process()
+        run_job(by_id[config["trial"]], lambda said: tune.report(said))  # noqa: PLW0108 - looked up in this process
+
+    run.__name__ = run.__qualname__ = f"trial_{label}"
+    return run
+
+
+def _scheduler(sweep: SweepConfig, grace: int) -> Any:
+    from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
+
+    if sweep.search.early_stop == "off" or grace >= WHOLE:
+        return FIFOScheduler()
+    return AsyncHyperBandScheduler(
+        time_attr="percent", max_t=WHOLE + 1, grace_period=grace, reduction_factor=REDUCTION, brackets=1
+    )
+
+
+def _callback(records: SweepRecords, noted: Callable[[str], None]) -> Any:
+    from ray.tune import Callback
+
+    class Keeping(Callback):  # type: ignore[misc]  # Ray comes without types
+        """Keeps the result of a trial that the scheduler ended, and tells of every end."""
+
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            del iteration, trials, info
+            keep_stopped(records, trial.config["trial"], trial.last_result or {})
+            noted(trial.config["trial"])
+
+        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            del iteration, trials, info
+            noted(trial.config["trial"])
+
+    return Keeping()
+
+
+def keep_stopped(records: SweepRecords, trial_id: str, last: Mapping[str, Any]) -> None:
+    """Keep what a trial reported last, if it was ended before it could write its own result."""
+    text = last.get("measured")
+    if text is None or records.has_trial(trial_id):
+        return
+    records.put_trial(_MEASURED.validate_python(exact_json.loads(text)))
+    records.drop_checkpoint(trial_id)
+
+
+def _trial_id(trial: Any) -> str:
+    return str(trial.config["trial"])
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
