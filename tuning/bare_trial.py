@@ -8,6 +8,7 @@ gradients that stay non-finite end the trial. Its state is a function of (config
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import time
@@ -18,8 +19,9 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.model import DataSection, RunConfig
 from stormsail.platform.data.order import DataOrder
+from stormsail.platform.data.source import DataSource
 from stormsail.tuning.metrics import Course, Figures, divergence_score, figures_of, quantile
 from stormsail.tuning.probe import max_attention_logit
 from stormsail.tuning.stopping import rung_reached
@@ -71,9 +73,8 @@ class BareTrial:
         self.model = factories.build_model(config.model)
         self.optimizer = factories.build_optimizer(config.optimizer, list(self.model.named_parameters()))
         self.ratios = [float(group["lr"]) / config.optimizer.lr for group in self.optimizer.param_groups]
-        source = factories.build_data(config.data)
         self.reader = BatchReader(
-            source,
+            _source(config.data.model_dump_json()),
             rank=0,
             world_size=1,
             global_batch=config.train.global_batch,
@@ -228,6 +229,12 @@ class BareTrial:
         logit = max_attention_logit(self.model, batch[0][:1])
         if logit is not None:
             self.course.logits.append((step, logit))
+
+
+@functools.lru_cache(maxsize=4)
+def _source(section: str) -> DataSource:
+    """The data, opened once for all trials of this process: samples are pure functions of their number."""
+    return factories.build_data(DataSection.model_validate_json(section))
 
 
 def run_bare(
