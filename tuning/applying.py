@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from stormsail.platform.certificate_file import certificate_path
 from stormsail.platform.config.dump import parse_dump
@@ -25,6 +26,10 @@ from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.sweep import read_answer
 from stormsail.tuning.transfer import Handover, Value
+
+
+# What an earlier sweep said of a value that now comes from this one.
+_OLD_COMMENT = re.compile(r"^ *# sweep [a-z0-9._-]+@\d+: .*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,7 @@ def edit_yaml(text: str, handover: Handover, config: RunConfig, label: str) -> t
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096
-    tree = yaml.load(text)
+    tree = yaml.load(_OLD_COMMENT.sub("", text))
     changed = []
     dumped = config.model_dump(mode="json")
     for value in handover.values:
@@ -130,8 +135,9 @@ def _put(tree: Any, value: Value, dumped: Mapping[str, Any], comment: str) -> No
     item: Any = value.value
     if keys[-1].isdigit():  # one number of a list: the list is written whole
         index = int(keys.pop())
-        item = list(_at(dumped, ".".join(keys)))
+        item = CommentedSeq(_at(dumped, ".".join(keys)))
         item[index] = value.value
+        item.fa.set_flow_style()
     holder = tree
     for key in keys[:-1]:
         if not isinstance(holder.get(key), CommentedMap):

@@ -66,7 +66,12 @@ def test_nan_is_a_result_and_a_killed_worker_is_none(machine: Machine, tmp_path:
     found = measured(machine, "traps").values()
     assert len(found) == TRIALS
     assert sum(one.restarts for one in found) == 1
-    assert [bool(one.figures.diverged) for one in sorted(found, key=lambda one: one.trial.lr)] == [False, False, True, True]
+    assert [bool(one.figures.diverged) for one in sorted(found, key=lambda one: one.trial.lr)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert done["standing"] == "answered"
     row = done["sweep"]["rows"][0]
     assert (row["verdict"], row["stable"], row["trials"], row["best_lr"]) == ("winner", 2, 3, 0.4)
@@ -76,7 +81,12 @@ def test_nan_is_a_result_and_a_killed_worker_is_none(machine: Machine, tmp_path:
 
 def test_a_killed_driver_loses_nothing_while_another_sweep_shares_the_cluster(machine: Machine) -> None:
     slow = write(machine, "first", data={"pace_s": 0.05})
-    other = write(machine, "second", steps=30, space={"lr": {"centre": 0.2, "factors": [1, 2]}, "beta2": [0.9], "clip": ["off"], "warmup": [0]})
+    other = write(
+        machine,
+        "second",
+        steps=30,
+        space={"lr": {"centre": 0.2, "factors": [1, 2]}, "beta2": [0.9], "clip": ["off"], "warmup": [0]},
+    )
     with machine.started("sweep", slow) as first, machine.started("sweep", other) as second:
         before = wait_for(lambda: _known(machine, "first"), lambda found: bool(found), within_s=90.0)
         first.kill()

@@ -43,9 +43,9 @@ def test_the_certificate_speaks_for_what_was_written_until_it_moves(place: RunPl
 
 def test_applying_twice_changes_nothing_more(place: RunPlace, tmp_path: Path) -> None:
     apply_sweep(place, None)
-    once = load_config(tmp_path / "large.yaml", environ={})
+    once = (tmp_path / "large.yaml").read_text(encoding="utf-8")
     apply_sweep(place, None)
-    assert load_config(tmp_path / "large.yaml", environ={}) == once
+    assert (tmp_path / "large.yaml").read_text(encoding="utf-8") == once
 
 
 def test_an_incomplete_sweep_hands_nothing_over(place: RunPlace, tmp_path: Path) -> None:
@@ -68,7 +68,6 @@ def test_a_file_of_another_model_is_refused(place: RunPlace, tmp_path: Path) -> 
 def test_one_number_of_a_list_is_set_and_the_rest_kept(target: RunConfig) -> None:
     handover = Handover((Value("optimizer.betas.1", 0.99, "why"), Value("train.clip_norm", None, "none")), ())
     text, changed = edit_yaml("name: x\ntrain: {steps: 5}  # five\n", handover, target, "sweep s@1")
-    assert "betas:\n" in text or "betas: " in text
-    assert "0.99" in text
+    assert "betas: [0.9, 0.99]" in text
     assert "clip_norm:" in text
     assert changed[0].startswith("optimizer.betas.1: 0.95 -> 0.99")

@@ -1,0 +1,204 @@
+"""What Ray Tune costs a sweep, and whether the edge of the stable band can be told from small widths.
+
+    benchmarks/sweeps.py [--small] [--json] [--only throughput|edge]
+
+throughput: the same trials by hand, one after another in one process, and through the driver on one CPU, in turns. Both begin with
+a new process that imports everything. The bar is 0.9 of the hand's trials per second. The share of the time that went
+into steps is told too: it does not depend on what else the machine does.
+
+edge: the largest stable learning rate at three widths, their fit, and what it expects at four times the largest
+width, against what is measured there. The bar is one step of the grid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from stormsail.platform.config.dump import dump_config
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.home import Home
+from stormsail.platform.storage.open import open_store
+from stormsail.platform.storage.store import StoreAddress
+from stormsail.tuning.driver import Batch, run_batch
+from stormsail.tuning.edge import fit_edges, grid_steps_apart, stable_edge
+from stormsail.tuning.objective import Measured, best_losses, failed
+from stormsail.tuning.proxy import trial_config
+from stormsail.tuning.records import SweepRecords
+from stormsail.tuning.settings import SweepConfig
+from stormsail.tuning.space import Cell, Trial
+from stormsail.tuning.trainable import Job, run_job
+
+THROUGHPUT_BAR, EDGE_BAR = 0.9, 1
+CELL = Cell(0.95, "1", 0.05)
+BASE = 16
+HAND = "import json, sys; from benchmarks.sweeps import by_hand; by_hand(json.loads(sys.stdin.read()))"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much is run."""
+
+    trials: int
+    trial_steps: int
+    turns: int
+    edge_steps: int
+    seeds: int
+
+
+FULL, SMALL = Amount(16, 200, 2, 120, 2), Amount(6, 100, 1, 60, 1)
+
+
+def target() -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "name": "benchmark",
+            "train": {"steps": 1000, "global_batch": 8, "micro_batch": 8},
+            "model": {"args": {"d_model": 64, "heads": 4, "layers": 2}},
+            "data": {"sequence_tokens": 32},
+            "tracking": {"uri": None},
+        }
+    )
+
+
+def sweep_of(widths: list[int], steps: int) -> SweepConfig:
+    proxies = [{"name": f"w{width}", "steps": steps, "d_model": width} for width in widths]
+    return SweepConfig.model_validate(
+        {"name": "benchmark", "target": "none", "proxies": proxies, "trials": {"max_concurrent": 1}}
+    )
+
+
+def jobs_of(amount: Amount, folder: Path) -> list[Job]:
+    sweep = sweep_of([64], amount.trial_steps)
+    trials = [Trial("w64", CELL, 0.01, seed) for seed in range(amount.trials)]
+    return [job_of(sweep, trial, folder) for trial in trials]
+
+
+def job_of(sweep: SweepConfig, trial: Trial, folder: Path) -> Job:
+    return Job(
+        trial=trial,
+        config=dump_config(trial_config(target(), sweep, trial)),
+        store=StoreAddress(f"file://{folder}"),
+        kind="bare",
+        rungs=(40, 80),
+        checkpoint_steps=50,
+        home=str(Home.here().path),
+        import_paths=(),
+    )
+
+
+def by_hand(said: list[dict[str, object]]) -> None:
+    """Run jobs one after another; called in a process of its own."""
+    from pydantic import TypeAdapter
+
+    for job in TypeAdapter(list[Job]).validate_python(said):
+        run_job(job, lambda _: None)
+
+
+def throughput(amount: Amount) -> dict[str, float]:
+    from stormsail.supervisor.host.lease import hold
+    from stormsail.supervisor.launch import connect
+
+    home = Home.here()
+    took = {"hand": 0.0, "tune": 0.0}
+    steps_s = {"hand": 0.0, "tune": 0.0}
+    with hold(home), tempfile.TemporaryDirectory() as scratch:
+        connect(target(), home, print)
+        for turn in range(amount.turns):
+            for kind in ("hand", "tune"):
+                folder = Path(scratch) / f"{kind}{turn}"
+                jobs = jobs_of(amount, folder)
+                begun = time.monotonic()
+                if kind == "hand":
+                    text = json.dumps([asdict(job) for job in jobs])
+                    subprocess.run([sys.executable, "-c", HAND], input=text, text=True, check=True, timeout=1800)
+                else:
+                    run_tune(jobs, SweepRecords(open_store(jobs[0].store)), Path(scratch))
+                took[kind] += time.monotonic() - begun
+                found = SweepRecords(open_store(jobs[0].store)).trials()
+                assert len(found) == amount.trials
+                steps_s[kind] += sum(one.wall_s for one in found.values())
+    share = {kind: steps_s[kind] / took[kind] for kind in took}
+    return {
+        "trials": float(amount.trials * amount.turns),
+        "hand_s": took["hand"],
+        "tune_s": took["tune"],
+        "ratio": took["hand"] / took["tune"],
+        "hand_share_in_steps": share["hand"],
+        "tune_share_in_steps": share["tune"],
+        "ratio_of_shares": share["tune"] / share["hand"],
+        "bar": THROUGHPUT_BAR,
+    }
+
+
+def run_tune(jobs: list[Job], records: SweepRecords, scratch: Path) -> None:
+    sweep = sweep_of([64], 1)
+    done = run_batch(
+        Batch(tuple(jobs), 40),
+        sweep,
+        target(),
+        records=records,
+        folder=scratch,
+        label="benchmark",
+        noted=lambda _: None,
+    )
+    assert not done.errors, done.errors
+
+
+def edge(amount: Amount) -> dict[str, object]:
+    grid = [0.02 * 2**exponent for exponent in range(9)]
+    widths = [BASE, 2 * BASE, 4 * BASE, 16 * BASE]
+    edges: dict[int, float | None] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        sweep = sweep_of(widths, amount.edge_steps)
+        for width in widths:
+            records = SweepRecords(open_store(StoreAddress(f"file://{scratch}/{width}")))
+            trials = [Trial(f"w{width}", CELL, lr, seed) for lr in grid for seed in range(amount.seeds)]
+            for trial in trials:
+                run_job(job_of(sweep, trial, Path(scratch) / str(width)), lambda _: None)
+            edges[width] = edge_of(list(records.trials().values()))
+    points = [(float(width), lr) for width in widths[:-1] if (lr := edges[width]) is not None]
+    fit = fit_edges(points)
+    truth = edges[widths[-1]]
+    known = fit is not None and truth is not None
+    return {
+        "grid": grid,
+        "edges": {str(width): lr for width, lr in edges.items()},
+        "expected": fit.at(widths[-1]) if fit is not None else None,
+        "slope": fit.slope if fit is not None else None,
+        "grid_steps_off": grid_steps_apart(fit.at(widths[-1]), truth, grid) if known and fit and truth else None,
+        "bar": EDGE_BAR,
+    }
+
+
+def edge_of(found: list[Measured]) -> float | None:
+    best = best_losses(found)
+    outcomes: dict[float, list[bool]] = {}
+    for one in found:
+        outcomes.setdefault(one.trial.lr, []).append(not failed(one, best))
+    return stable_edge(outcomes).lr
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=["throughput", "edge"])
+    words = parser.parse_args()
+    amount = SMALL if words.small else FULL
+    found: dict[str, object] = {}
+    if words.only in (None, "throughput"):
+        found["throughput"] = throughput(amount)
+    if words.only in (None, "edge"):
+        found["edge"] = edge(amount)
+    print(json.dumps(found, indent=None if words.json else 2))
+
+
+if __name__ == "__main__":
+    main()
