@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from tests.support.one_rank import build, world_of_one
 from tests.support.quadratic import EDGE
 
 from stormsail.platform.config.model import RunConfig
@@ -16,6 +18,8 @@ from stormsail.tuning.metrics import Figures
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
+from stormsail.workers.clip import clip_factor
+from stormsail.workers.schedule import scheduled_lr
 
 Make = Callable[..., SweepConfig]
 
@@ -117,3 +121,39 @@ def test_the_built_in_model_trains_with_all_figures(target: RunConfig, make_swee
     assert figures.final_loss is not None
     assert 0.0 < (figures.update_rms_p99 or 0.0) < 3.0
     assert not figures.diverged
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # DeepSpeed's own
+def test_it_trains_as_the_engine_of_a_run_does(
+    target: RunConfig, make_sweep: Make, built_extensions: Path, tmp_path: Path
+) -> None:
+    """The same weights, batches, rates and clipping in fp32: losses agree to rounding over several updates."""
+    proxies = [
+        {"name": "base", "steps": 6, "d_model": 16, "layers": 1, "global_batch": 4, "sequence_tokens": 4},
+        {"name": "wide", "steps": 6, "d_model": 32, "layers": 1, "global_batch": 4, "sequence_tokens": 4},
+    ]
+    source = target.model_copy(
+        update={"data": target.data.model_copy(update={"factory": "tests.support.quadratic:data"})}
+    )
+    config = trial_config(source, make_sweep(proxies=proxies), Trial("wide", Cell(0.95, "0.3", 0.5), 0.01, 5))
+    trial = run(config)
+    with world_of_one(tmp_path / "home", built_extensions):
+        engine = build(config, "fp32")
+        losses = []
+        for step in range(6):
+            batches = trial.reader.micro_batches(step, trial.order)
+            total = sum(
+                engine.forward_backward(batch, 1.0 / 16, last=index == len(batches) - 1)
+                for index, batch in enumerate(batches)
+            )
+            losses.append(total / 16)
+            norm = math.sqrt(sum(float(gradient.square().sum()) for _, gradient in engine.local_gradients()))
+            engine.scale_gradients(clip_factor(norm, 0.3))
+            engine.set_learning_rate(
+                scheduled_lr(step, peak=0.01, warmup_steps=3, total_steps=6, min_ratio=config.schedule.min_ratio)
+            )
+            engine.apply()
+        engine.destroy()
+    assert trial.course.clipped == [True] * 6
+    assert losses == pytest.approx(trial.course.loss, abs=1e-5)

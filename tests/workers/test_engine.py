@@ -191,3 +191,12 @@ def test_the_word_sum_is_the_same_wherever_a_shard_begins_and_shows_a_changed_bi
         if size:
             aligned[size // 2] += 1.0
             assert int(_word_sum(aligned)) != int(_word_sum(odd))
+
+
+def test_mu_parametrisations_groups_keep_their_own_rates(workshop: Workshop) -> None:
+    model = {"args": {"vocab_size": 32, "d_model": 16, "layers": 1, "heads": 2, "mup_base_width": 8}}
+    engine = workshop.build("fp32", model=model, optimizer={"lr": 1e-2, "args": {"hidden_lr_scale": 0.5}})
+    assert engine.set_learning_rate(3e-3) == pytest.approx(3e-3)
+    rates = sorted(group["lr"] for group in engine._inner.param_groups)
+    assert rates == pytest.approx([1.5e-3, 3e-3, 3e-3])
+    train(engine, range(2))
