@@ -27,7 +27,6 @@ from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.sweep import read_answer
 from stormsail.tuning.transfer import Handover, Value
 
-
 # What an earlier sweep said of a value that now comes from this one.
 _OLD_COMMENT = re.compile(r"^ *# sweep [a-z0-9._-]+@\d+: .*\n", re.MULTILINE)
 

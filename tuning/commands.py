@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from stormsail.platform.console import emit, emit_json
-from stormsail.platform.errors import CheckFailedError, TryLaterError
+from stormsail.platform.errors import CheckFailedError, ConfigError, TryLaterError
 from stormsail.platform.home import Home
 
 if TYPE_CHECKING:  # light commands load nothing that this needs
@@ -139,10 +139,14 @@ def _write(answer: Answer, csv: Path | None, html: Path | None) -> None:
     from stormsail.tuning.page import render_page
     from stormsail.tuning.table import to_csv
 
-    if csv is not None:
-        csv.write_text(to_csv(answer.rows), encoding="utf-8")
-    if html is not None:
-        html.write_text(render_page(answer), encoding="utf-8")
+    wanted = ((csv, lambda: to_csv(answer.rows)), (html, lambda: render_page(answer)))
+    for path, text in wanted:
+        if path is None:
+            continue
+        try:
+            path.write_text(text(), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"the file cannot be written: {error.strerror}", where=str(path)) from error
 
 
 def _mirror(request: Request, answer: Answer, place: RunPlace, home: Home) -> None:

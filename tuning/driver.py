@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ def run_batch(
     )
     # A supervised trial only waits: its run's worker takes the CPUs, and would wait for ever if the trial had them.
     own = per_trial if sweep.trials.kind == "bare" else 0.0
+    name = f"{label}-{time.time_ns():x}"
     tuner = tune.Tuner(
         tune.with_resources(_function(batch.jobs, label), {"cpu": own}),
         param_space={"trial": tune.grid_search([job.trial.id for job in batch.jobs])},
@@ -119,7 +121,7 @@ def run_batch(
             trial_dirname_creator=_trial_id,
         ),
         run_config=tune.RunConfig(
-            name=f"{label}-{time.time_ns():x}",
+            name=name,
             storage_path=str(folder),
             failure_config=tune.FailureConfig(max_failures=sweep.trials.max_retries),
             callbacks=[_callback(records, noted)],
@@ -127,6 +129,7 @@ def run_batch(
         ),
     )
     results = tuner.fit()
+    shutil.rmtree(folder / name, ignore_errors=True)  # never read back; what cannot be removed is in nobody's way
     errors = {}
     for index in range(len(results)):
         result = results[index]

@@ -1,4 +1,4 @@
-"""Where a sweep keeps what it must not lose: its plan, one object per finished trial, checkpoints, and the report.
+"""Where a sweep keeps what it must not lose: its plan, the cells proposed, one object per finished trial, and checkpoints.
 
 Nothing of Ray Tune's own bookkeeping is ever read back: a sweep that goes on leaves out the trials that have a record here.
 """
@@ -19,7 +19,6 @@ from stormsail.tuning.space import Cell
 T = TypeVar("T")
 
 _PLAN = "plan.json"
-_REPORT = "report.json"
 _TRIALS = "trials/"
 _CHECKPOINTS = "checkpoints/"
 _PROPOSED = "proposed/"
@@ -123,10 +122,6 @@ class SweepRecords:
         """Keep a batch of proposed cells before any of them is run, so that a resumed sweep runs the same."""
         body = exact_json.dumps([asdict(cell) for cell in cells])
         self.store.put(f"{_PROPOSED}{number:06d}.json", body, if_none_match=True)
-
-    def put_report(self, report: bytes) -> None:
-        """Keep the report, instead of the last one."""
-        self.store.put(_REPORT, report)
 
     def _read(self, reader: TypeAdapter[T], body: bytes, key: str) -> T:
         try:

@@ -15,7 +15,7 @@ from typing import TextIO
 from stormsail.platform.config.dump import dump_config, parse_dump
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.console import emit
-from stormsail.platform.errors import ConfigError, FencedError, StorageError
+from stormsail.platform.errors import ConfigError, FencedError, StorageError, TryLaterError
 from stormsail.platform.home import Home
 from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.runs import RunPlace, begin_incarnation, find_run
@@ -124,7 +124,14 @@ class _Sweeping:
 
 def _run_batches(at: _Sweeping) -> dict[str, str]:
     """The control first, then batch after batch until the search is over; each cell is kept before it is run."""
-    errors = _run_trials(at, control_trials(at.sweep))
+    control = control_trials(at.sweep)
+    errors = _run_trials(at, control)
+    if errors and not any(at.records.has_trial(trial.id) for trial in control):
+        raise TryLaterError(
+            f"not one control trial could be run: {next(iter(errors.values()))}",
+            where=at.sweep.name,
+            todo="every trial would end like that; the same command goes on once it is repaired",
+        )
     proposed = at.records.proposed()
     number = 0
     while True:

@@ -71,3 +71,9 @@ def test_help_names_the_commands(command: Command) -> None:
     assert code == 0
     assert "apply" in out
     assert "status" in out
+
+
+def test_a_table_that_cannot_be_written_is_said(command: Command, store: str, tmp_path: Path) -> None:
+    code, _, err = command("sweep", "status", "small", "--storage", store, "--csv", str(tmp_path))
+    assert code == 2
+    assert "cannot be written" in err
