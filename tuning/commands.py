@@ -139,14 +139,17 @@ def _write(answer: Answer, csv: Path | None, html: Path | None) -> None:
     from stormsail.tuning.page import render_page
     from stormsail.tuning.table import to_csv
 
-    wanted = ((csv, lambda: to_csv(answer.rows)), (html, lambda: render_page(answer)))
-    for path, text in wanted:
-        if path is None:
-            continue
-        try:
-            path.write_text(text(), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"the file cannot be written: {error.strerror}", where=str(path)) from error
+    if csv is not None:
+        _write_file(csv, to_csv(answer.rows))
+    if html is not None:
+        _write_file(html, render_page(answer))
+
+
+def _write_file(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the file cannot be written: {error.strerror}", where=str(path)) from error
 
 
 def _mirror(request: Request, answer: Answer, place: RunPlace, home: Home) -> None:
