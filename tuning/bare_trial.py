@@ -13,7 +13,7 @@ import io
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Protocol
 
 import torch
@@ -28,7 +28,9 @@ from stormsail.tuning.stopping import rung_reached
 from stormsail.workers import factories
 from stormsail.workers.batches import Batch, BatchReader
 from stormsail.workers.clip import clip_factor
-from stormsail.workers.detect.verdict import DetectorState, Observation, Policy, VerdictKind, judge
+from stormsail.workers.detect.policy import Policy
+from stormsail.workers.detect.state import DetectorState
+from stormsail.workers.detect.verdict import Observation, VerdictKind, judge
 from stormsail.workers.schedule import scheduled_lr
 from stormsail.workers.seeding import seed_all
 from stormsail.workers.vitals import token_correction
@@ -82,7 +84,8 @@ class BareTrial:
             sequence_tokens=config.data.sequence_tokens,
         )
         self.order = DataOrder(samples=self.reader.samples, seed=config.seed)
-        self.policy = Policy(config.detect, config.nonfinite)
+        # What a run would clip or skip on the detectors' word is only reported: a guard would hide what is looked for.
+        self.policy = replace(Policy.of(config), on_watch="report")
         self.detector = DetectorState()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.course = Course()
@@ -154,7 +157,7 @@ class BareTrial:
         state = torch.load(io.BytesIO(body), weights_only=True)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.detector = DetectorState.from_json(state["detector"])
+        self.detector = DetectorState.from_json(state["detector"], self.policy.rules)
         self.course = Course(**state["course"])
         self.step, self.wall_s = state["step"], state["wall_s"]
         self.restarts = state["restarts"] + 1

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from stormsail.platform.config.model import Count, Fraction, Positive, Section
+from stormsail.platform.config.section import Count, Fraction, Positive, Section
 
 
 def _list_to_tuple(value: object) -> object:
