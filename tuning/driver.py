@@ -32,6 +32,7 @@ from stormsail.tuning.stopping import REDUCTION, WHOLE
 from stormsail.tuning.trainable import Job
 
 _MEASURED = TypeAdapter(Measured)
+_WAITER_BYTES = 64 << 20
 # Read by Ray Tune when it is imported or starts; none is about results.
 _TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files for every trial
@@ -97,7 +98,7 @@ def run_batch(
     import ray
     from ray import tune
 
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what a trial died of, we say ourselves
     per_trial = cpus_per_trial(sweep, target)
     at_a_time = concurrency(
         cpus=float(ray.cluster_resources().get("CPU", 0.0)),
@@ -106,10 +107,11 @@ def run_batch(
         trials=len(batch.jobs),
     )
     # A supervised trial only waits: its run's worker takes the CPUs, and would wait for ever if the trial had them.
-    own = per_trial if sweep.trials.kind == "bare" else 0.0
+    # Tune refuses a trial that asks for nothing, so it asks for some memory.
+    own = {"CPU": per_trial} if sweep.trials.kind == "bare" else {"memory": float(_WAITER_BYTES)}
     name = f"{label}-{time.time_ns():x}"
     tuner = tune.Tuner(
-        tune.with_resources(_function(batch.jobs, label), {"cpu": own}),
+        tune.with_resources(_function(batch.jobs, label), tune.PlacementGroupFactory([own])),
         param_space={"trial": tune.grid_search([job.trial.id for job in batch.jobs])},
         tune_config=tune.TuneConfig(
             metric="score",
