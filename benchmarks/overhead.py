@@ -192,6 +192,8 @@ def run_rank(rank: int, port: int, steps: int) -> Row:
             else:
                 off.append([me.bare() for _ in range(TURN)])
     me.close()
+    if rank != 0:  # rows are rank 0's
+        return {}
     values = [row.values for row in me.rows if row.step >= WARM]
     return {
         "on": on,
@@ -316,7 +318,7 @@ def main() -> int:
     if options.rank is not None:
         with redirect_stdout(sys.stderr):
             found = run_rank(options.rank, options.port, steps)
-        print(json.dumps(found if options.rank == 0 else {}))
+        print(json.dumps(found))
         return 0
     rows = to_rows(measure(steps))
     if options.json:
