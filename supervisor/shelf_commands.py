@@ -10,6 +10,8 @@ import typer
 from stormsail.platform.console import emit, emit_json
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.home import Home
+from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.runs import RunPlace
 from stormsail.supervisor.commands import JsonOption, RunArgument, StorageOption
 
 RefArgument = Annotated[str, typer.Argument(help="STEP, GENERATION/STEP, newest, or good.", metavar="CHECKPOINT")]
@@ -29,6 +31,19 @@ def register(shelf: typer.Typer) -> None:
 
 def _notify(text: str) -> None:
     typer.echo(text, err=True)
+
+
+def _find(run: str, checkpoint: str, storage: str | None) -> tuple[RunPlace, CheckpointRef]:
+    """Where a run lives, and the checkpoint of it that somebody named.
+
+    Raises:
+        ConfigError: There is no such run, or no such checkpoint.
+    """
+    from stormsail.supervisor import places
+    from stormsail.supervisor.shelf import find_ref
+
+    place = places.locate(Home.here(), run, storage, _notify)
+    return place, find_ref(place, checkpoint)
 
 
 def checkpoints_diff(
@@ -99,14 +114,11 @@ def checkpoints_export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a checkpoint's weights as files that other tools read, each with its SHA-256."""
-    from stormsail.supervisor import places
-    from stormsail.supervisor.shelf import find_ref
     from stormsail.supervisor.shelf_export import export_weights
 
     if file_format != "safetensors":
         raise ConfigError(f"weights cannot be written as {file_format!r}", todo="choose --format safetensors")
-    place = places.locate(Home.here(), run, storage, _notify)
-    ref = find_ref(place, checkpoint)
+    place, ref = _find(run, checkpoint, storage)
     written = export_weights(place.store(), ref, out, dtype=dtype, file_bytes=file_mb * _MB)
     if as_json:
         emit_json({"run": place.name, "checkpoint": ref, "folder": out, "files": written})
@@ -120,12 +132,9 @@ def checkpoints_pin(
     run: RunArgument, checkpoint: RefArgument, *, storage: StorageOption = None, as_json: JsonOption = False
 ) -> None:
     """Keep a checkpoint until it is unpinned, whatever retention would do."""
-    from stormsail.supervisor import places
-    from stormsail.supervisor.shelf import find_ref
     from stormsail.supervisor.shelf_keep import pin_checkpoint
 
-    place = places.locate(Home.here(), run, storage, _notify)
-    ref = find_ref(place, checkpoint)
+    place, ref = _find(run, checkpoint, storage)
     new = pin_checkpoint(place.store(), ref)
     if as_json:
         emit_json({"run": place.name, "checkpoint": ref, "pinned": True, "changed": new})
@@ -138,11 +147,8 @@ def checkpoints_unpin(
 ) -> None:
     """Give a pinned checkpoint back to retention."""
     from stormsail.platform.checkpoint.pins import unpin
-    from stormsail.supervisor import places
-    from stormsail.supervisor.shelf import find_ref
 
-    place = places.locate(Home.here(), run, storage, _notify)
-    ref = find_ref(place, checkpoint)
+    place, ref = _find(run, checkpoint, storage)
     changed = unpin(place.store(), ref)
     if as_json:
         emit_json({"run": place.name, "checkpoint": ref, "pinned": False, "changed": changed})
@@ -154,12 +160,9 @@ def checkpoints_compact(
     run: RunArgument, checkpoint: RefArgument, *, storage: StorageOption = None, as_json: JsonOption = False
 ) -> None:
     """Write a checkpoint with differences once more as a keyframe; it then needs no other one."""
-    from stormsail.supervisor import places
-    from stormsail.supervisor.shelf import find_ref
     from stormsail.supervisor.shelf_keep import compact_checkpoint
 
-    place = places.locate(Home.here(), run, storage, _notify)
-    ref = find_ref(place, checkpoint)
+    place, ref = _find(run, checkpoint, storage)
     written = compact_checkpoint(place.store(), ref)
     if as_json:
         emit_json({"run": place.name, "checkpoint": ref, "bytes": written})

@@ -14,43 +14,30 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import StormsailError
 from stormsail.supervisor.phases import diagram
 
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/detectors.md",
+    "docs/diagnosis.md",
+    "docs/runbook.md",
+    "docs/alerts.md",
+    "docs/sweeps.md",
+]
+
 
 def targets(root: Path) -> set[str]:
     makefile = (root / "Makefile").read_text(encoding="utf-8")
     return set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "docs/architecture.md",
-        "docs/detectors.md",
-        "docs/diagnosis.md",
-        "docs/runbook.md",
-        "docs/alerts.md",
-        "docs/sweeps.md",
-    ],
-)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_make_target_that_a_document_names_exists(root: Path, document: str) -> None:
     named = set(re.findall(r"`make ([a-z][a-z0-9-]*)", (root / document).read_text(encoding="utf-8")))
     assert named <= targets(root)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "docs/architecture.md",
-        "docs/detectors.md",
-        "docs/diagnosis.md",
-        "docs/runbook.md",
-        "docs/alerts.md",
-        "docs/sweeps.md",
-    ],
-)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_local_link_of_a_document_leads_somewhere(root: Path, document: str) -> None:
     page = root / document
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
