@@ -41,6 +41,7 @@ from stormsail.workers.extension_build import build_extensions
 from stormsail.workers.extensions import extension_folder
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
+from stormsail.workers.lean_imports import set_deterministic
 from stormsail.workers.loop import StepLoop
 from stormsail.workers.schedule import scheduled_lr
 from stormsail.workers.seeding import seed_all
@@ -74,7 +75,7 @@ class Rank:
         overrides = ["drill.faults=[]", "drill.twin_step=null", f"train.steps={steps}"]
         self.config: RunConfig = load_config(QUICKSTART, overrides=overrides, environ={})
         torch.set_num_threads(self.config.train.threads)
-        torch.use_deterministic_algorithms(self.config.train.deterministic)
+        set_deterministic(deterministic=self.config.train.deterministic)
         self.world = world
         self.rows: list[StepRow] = []
         self.beat = HeartbeatThread(self._hear, attempt=1, rank=world.rank)

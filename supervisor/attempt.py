@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.backend import BackendConfig
+    from ray.train.torch import TorchTrainer
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.supervisor.attempt_result import AttemptResult
@@ -15,31 +16,44 @@ from stormsail.workers.entry import Assignment, worker_main
 _NO_ROOM = ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError")
 
 
-def torch_config(backend: str) -> TorchConfig:
-    """A Ray Train backend that starts no process group: joining is between the workers and the supervisor."""
-    from ray.train.torch import TorchConfig
-    from ray.train.torch.config import _TorchBackend
+def torch_config(backend: str) -> BackendConfig:
+    """What `TorchConfig` says of a Ray Train backend, without its process group: the supervisor forms the world.
 
-    class WorldBackend(_TorchBackend):  # type: ignore[misc]  # Ray has no types
-        """Ray brings the processes; the world is formed elsewhere."""
+    It is no `TorchConfig`, because Ray Train's controller would have to import torch to read one.
+    """
+    from ray.train.backend import Backend, BackendConfig
 
-        def on_start(self, worker_group: Any, backend_config: Any) -> None:
-            """Leave the process group alone."""
+    class WorldBackend(Backend):  # type: ignore[misc]  # Ray has no types
+        """Ray brings the processes, and lets those of a node see each other's GPUs, as NCCL wants it."""
 
-        def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
-            """The workers have left their group themselves, or are dead."""
+        share_cuda_visible_devices = True
 
-        def on_training_start(self, worker_group: Any, backend_config: Any) -> None:
-            """Nothing of Ray's own to set up."""
+    class WorldConfig(BackendConfig):  # type: ignore[misc]  # Ray has no types
+        """Its answers to what Ray asks."""
 
-    class WorldConfig(TorchConfig):  # type: ignore[misc]  # Ray has no types
-        """`TorchConfig` with that backend."""
+        def __init__(self) -> None:
+            self.backend = backend
 
         @property
         def backend_cls(self) -> type[WorldBackend]:
             return WorldBackend
 
-    return WorldConfig(backend=backend)
+        @property
+        def train_func_context(self) -> Any:
+            from ray.train.torch.config import TorchConfigContextManager
+
+            return TorchConfigContextManager
+
+        @property
+        def framework(self) -> Any:
+            from ray.train.v2._internal.util import TrainingFramework
+
+            return TrainingFramework.TORCH
+
+        def to_dict(self) -> dict[str, Any]:
+            return {"backend": backend}
+
+    return WorldConfig()
 
 
 def trainer_class() -> type[TorchTrainer]:

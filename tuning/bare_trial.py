@@ -31,6 +31,7 @@ from stormsail.workers.clip import clip_factor
 from stormsail.workers.detect.policy import Policy
 from stormsail.workers.detect.state import DetectorState
 from stormsail.workers.detect.verdict import Observation, VerdictKind, judge
+from stormsail.workers.lean_imports import defer_compiler, set_deterministic
 from stormsail.workers.schedule import scheduled_lr
 from stormsail.workers.seeding import seed_all
 from stormsail.workers.vitals import token_correction
@@ -259,7 +260,8 @@ def run_bare(
         rungs: Progress at which to report, in hundredths.
         report: Called at rungs.
     """
-    torch.use_deterministic_algorithms(config.train.deterministic)
+    defer_compiler()
+    set_deterministic(deterministic=config.train.deterministic)
     torch.set_num_threads(config.train.threads)
     trial = BareTrial(config, percentile=percentile)
     saved = keeper.load()

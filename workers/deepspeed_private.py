@@ -7,7 +7,6 @@ DeepSpeed 0.19.8; `tests/workers/test_deepspeed_private.py` fails when a version
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -77,18 +76,6 @@ def time_collectives() -> CommClock:
         for name in _COLLECTIVES:
             setattr(backend, name, clock.timed(getattr(backend, name)))
     return clock
-
-
-def import_without_mlflow() -> None:
-    """Import DeepSpeed without what only its autotuner would want: a second of every start of a worker."""
-    absent = "mlflow" not in sys.modules
-    if absent:
-        sys.modules["mlflow"] = None  # type: ignore[assignment]  # Python's way to say "not installed"
-    try:
-        import deepspeed  # noqa: F401 - importing it is the purpose
-    finally:
-        if absent:
-            del sys.modules["mlflow"]
 
 
 def reset_counters() -> None:

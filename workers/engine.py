@@ -22,7 +22,7 @@ from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import micro_steps
 from stormsail.platform.errors import ConfigError, StateMismatchError
-from stormsail.workers import deepspeed_private, factories, optimizer_states
+from stormsail.workers import deepspeed_private, factories, lean_imports, optimizer_states
 from stormsail.workers.layer_groups import LayerGroups
 from stormsail.workers.probes import StepProbe
 from stormsail.workers.seeding import seed_all
@@ -71,12 +71,13 @@ class ZeroEngine:
         seed_all(config.seed)  # every rank builds the same initial weights, whatever the factory draws from
         module = factories.build_model(config.model)
         optimizer = factories.build_optimizer(config.optimizer, list(module.named_parameters()))
-        self._engine: Any = deepspeed.initialize(
-            model=module,
-            optimizer=optimizer,
-            config=_deepspeed_config(config, precision, world_size, parameters=_count(module)),
-            dist_init_required=False,
-        )[0]
+        with lean_imports.kernels_at_first_use():
+            self._engine: Any = deepspeed.initialize(
+                model=module,
+                optimizer=optimizer,
+                config=_deepspeed_config(config, precision, world_size, parameters=_count(module)),
+                dist_init_required=False,
+            )[0]
         self.precision = precision
         self.device = device
         self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]

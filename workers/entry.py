@@ -246,10 +246,13 @@ class _Worker:
     def _set_numerics(self) -> None:
         import torch
 
+        from stormsail.workers import lean_imports
+
+        lean_imports.defer_compiler()
         torch.set_num_threads(self.config.train.threads)
         if self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(mode=True)
+            lean_imports.set_deterministic(deterministic=True)
 
     def _join(self, device: Any, source_digest: str) -> Placement:
         import ray

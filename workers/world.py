@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore  # where torch.dist
 from stormsail.platform.errors import WorkerFaultError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import World
-from stormsail.workers import deepspeed_private
+from stormsail.workers import deepspeed_private, lean_imports
 from stormsail.workers.extensions import extension_folder, load_extensions
 
 
@@ -26,7 +26,7 @@ def form(world: World, *, local_rank: int, device: torch.device, timeout_s: floa
         device: Decides the backend: NCCL on GPUs, gloo on CPUs.
         timeout_s: Limit of one collective, and of the meeting itself.
     """
-    deepspeed_private.import_without_mlflow()
+    lean_imports.import_deepspeed()
     import deepspeed
 
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.world_size), LOCAL_RANK=str(local_rank))

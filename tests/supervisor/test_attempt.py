@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import pytest
+from ray import cloudpickle
 from ray.exceptions import ActorDiedError, RayActorError
 from ray.train import ControllerError, ScalingConfig, WorkerGroupError
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.exceptions import InsufficientClusterResourcesError, WorkerGroupStartupTimeoutError
 
 from stormsail.supervisor.attempt import _failed_group, _failed_workers, torch_config, trainer_class
@@ -48,6 +51,24 @@ def test_ray_starts_no_process_group_of_its_own() -> None:
     assert backend.on_start(None, config) is None
     assert backend.on_training_start(None, config) is None
     assert backend.on_shutdown(None, config) is None
+
+
+def test_ray_is_told_what_a_torch_config_tells_it() -> None:
+    ours, theirs = torch_config("gloo"), TorchConfig(backend="gloo")
+    assert ours.backend == theirs.backend
+    assert ours.framework == theirs.framework
+    assert ours.train_func_context is theirs.train_func_context
+    assert ours.backend_cls.share_cuda_visible_devices == theirs.backend_cls.share_cuda_visible_devices
+    assert ours.to_dict().items() <= theirs.to_dict().items()
+
+
+def test_the_controller_reads_it_without_torch() -> None:
+    code = (
+        "import pickle, sys; config = pickle.loads(sys.stdin.buffer.read()); "
+        "config.backend_cls, config.framework, config.to_dict(); sys.exit('torch' in sys.modules)"
+    )
+    packed = cloudpickle.dumps(torch_config("gloo"))
+    subprocess.run([sys.executable, "-c", code], input=packed, check=True, timeout=60)
 
 
 def test_a_result_travels_between_processes() -> None:
