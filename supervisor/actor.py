@@ -38,6 +38,7 @@ from stormsail.supervisor.compacting import RayCompactor
 from stormsail.supervisor.evidence.everywhere import look_everywhere
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
+from stormsail.supervisor.room import give_back
 from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
 from stormsail.supervisor.vaults import Vaults, environment
 from stormsail.workers import quiet
@@ -126,6 +127,7 @@ class SupervisorActor:
         nodes.prepare_nodes(version=self._spec.version, deadline_s=_EXTENSIONS_DEADLINE_S, tell=tell)
 
     def _wait_for_room(self, config: RunConfig, tell: Any, cancelled: Any) -> None:
+        give_back(self._run.ledger.record.room)
         nodes.wait_for_resources(config, use_gpu=nodes.wants_gpu(config), tell=tell, cancelled=cancelled)
 
     def _attempt(self, config: RunConfig, attempt: int) -> AttemptResult:
@@ -139,7 +141,14 @@ class SupervisorActor:
             import_paths=spec.import_paths,
             log_folder=f"{spec.folder}/logs/attempt-{attempt}",
         )
-        return run_attempt(config, assignment, use_gpu=nodes.wants_gpu(config), storage_path=spec.ray_path)
+        try:
+            return run_attempt(config, assignment, use_gpu=nodes.wants_gpu(config), storage_path=spec.ray_path)
+        finally:
+            give_back(self._run.ledger.record.room)
+
+    def placed(self, attempt: int, room: str) -> None:
+        """Where the workers of an attempt lie: called by Ray Train's controller (`room.py`)."""
+        self._run.ledger.note("attempt.placed", attempt=attempt, room=room)
 
     # Workers: some calls wait, heartbeats must always get through, so each kind has threads of its own.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -29,6 +30,7 @@ from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import nodes, places, telling
 from stormsail.supervisor.alerting.desk import VARIABLES
+from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.record import Record, fold
 from stormsail.supervisor.run import RunSpec
 from stormsail.workers.quiet import mute_error_feed
@@ -236,26 +238,9 @@ def _begin(root: StoreAddress, name: str) -> RunPlace:
 
 
 def _refuse_live_owner(place: RunPlace) -> None:
-    import ray
-
-    try:
-        actor = ray.get_actor(actor_name(place), namespace="stormsail")
-    except ValueError:
+    snapshot = _look_at_owner(place)
+    if snapshot is None:
         return
-    from ray.exceptions import GetTimeoutError, RayActorError
-
-    try:
-        snapshot = ray.get(actor.look.remote((0, 0)), timeout=_ANSWER_LIMIT_S)
-        if snapshot.over:
-            ray.get(actor.retire.remote(), timeout=_ANSWER_LIMIT_S)
-            _wait_until_gone(place)
-            return
-    except (GetTimeoutError, RayActorError) as error:
-        raise RunExistsError(
-            f"run {place.name!r} has a supervisor that does not answer; Ray may be starting it again",
-            where=place.address.url,
-            todo=f"try `stormsail attach {place.name}` in a minute",
-        ) from error
     claims = [event for event in snapshot.events if event.kind in ("run.started", "run.continued")]
     owner = (
         f"owned by {claims[-1].data['owner']} since {telling.clock(claims[-1].time_s)}" if claims else "just started"
@@ -266,6 +251,36 @@ def _refuse_live_owner(place: RunPlace) -> None:
         todo=f"follow it with `stormsail attach {place.name}`, end it with `stormsail stop {place.name}`, "
         "or choose another name with `--set name=...`",
     )
+
+
+def _look_at_owner(place: RunPlace) -> Snapshot | None:
+    """What the run's supervisor shows; None if there is none, or none any more."""
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError
+
+    pause, until = threading.Event(), time.monotonic() + _ANSWER_LIMIT_S
+    while True:
+        try:
+            actor = ray.get_actor(actor_name(place), namespace="stormsail")
+        except ValueError:
+            return None
+        try:
+            snapshot: Snapshot = ray.get(actor.look.remote((0, 0)), timeout=_ANSWER_LIMIT_S)
+            if not snapshot.over:
+                return snapshot
+            ray.get(actor.retire.remote(), timeout=_ANSWER_LIMIT_S)
+        except (GetTimeoutError, RayActorError) as error:
+            # It leaves at this moment, because its run is over, or Ray is starting it again.
+            if time.monotonic() < until:
+                pause.wait(0.5)
+                continue
+            raise RunExistsError(
+                f"run {place.name!r} has a supervisor that does not answer; Ray may be starting it again",
+                where=place.address.url,
+                todo=f"try `stormsail attach {place.name}` in a minute",
+            ) from error
+        _wait_until_gone(place)
+        return None
 
 
 def _refuse_owner_elsewhere(place: RunPlace) -> None:
@@ -281,8 +296,6 @@ def _refuse_owner_elsewhere(place: RunPlace) -> None:
 
 
 def _wait_until_gone(place: RunPlace) -> None:
-    import threading
-
     import ray
 
     pause = threading.Event()

@@ -37,6 +37,9 @@ def main(folder: Path, limit_s: float) -> None:
 
 
 def _compile(build: Path) -> Built:
+    from stormsail.workers import lean_imports
+
+    lean_imports.import_deepspeed()
     from deepspeed.accelerator import get_accelerator
 
     accelerator = get_accelerator()

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def orphaned(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A run that lost its driver and then its supervisor, by SIGKILL, and was followed to its end by `attach`."""
+    """A run that lost its driver, its supervisor, and Ray Train's controller, and was followed to its end by `attach`."""
     pedal = tmp_path_factory.mktemp("orphaned") / "brake"
     config = machine.write("orphaned", data=paced(base, brake=pedal, free=24))
     with brake(pedal):
@@ -48,7 +48,9 @@ def orphaned(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFa
         with machine.started("attach", "orphaned") as follower:
             owner = str(data(of_kind(machine.read("orphaned").events, "run.started")[0])["owner"])
             os.kill(int(owner.rpartition(" ")[2]), signal.SIGKILL)
-            machine.await_events("orphaned", lambda events: kinds(events).count("attempt.started") == 2, within_s=100.0)
+            machine.await_events("orphaned", lambda events: kinds(events).count("state.restored") == 1, within_s=100.0)
+            os.kill(machine.ray_process("ray::TrainController"), signal.SIGKILL)
+            machine.await_events("orphaned", lambda events: kinds(events).count("world.formed") == 3, within_s=100.0)
             pedal.unlink()
             ended = ending(follower, within_s=150.0)
     return SimpleNamespace(follower=ended, run=machine.read("orphaned"), flipped=flipped)
@@ -87,17 +89,25 @@ def test_the_new_supervisor_goes_on_from_the_newest_checkpoint_with_the_next_att
     continued = of_kind(events, "run.continued")[0]
     before = [event for event in events if event.number < continued.number]
     newest = of_kind(before, "checkpoint.committed")[-1]
-    restored = of_kind(events, "state.restored")[-1]
+    restored = of_kind(events, "state.restored")[0]
     assert (restored.step, data(restored)["ref_generation"]) == (newest.step, data(newest)["generation"])
-    assert [data(event)["attempt"] for event in of_kind(events, "attempt.started")] == [1, 2]
-    assert "ladder.decided" not in kinds(events)
+    between = kinds(events)[kinds(events).index("run.continued") : events.index(restored)]
+    assert between.count("attempt.started") == 1
+    assert "ladder.decided" not in between
+
+
+def test_workers_whose_controller_died_leave_their_room_to_the_next_attempt(orphaned: SimpleNamespace) -> None:
+    events = orphaned.run.events
+    assert [data(event)["attempt"] for event in of_kind(events, "attempt.placed")] == [1, 2, 3]
+    assert [data(event)["tier"] for event in of_kind(events, "ladder.decided")] == ["resume"]
+    assert "resources.waiting" not in kinds(events)
 
 
 def test_a_snapshot_with_a_flipped_bit_is_put_aside_and_the_store_used_in_the_same_pass(
     machine: Machine, orphaned: SimpleNamespace
 ) -> None:
     events = orphaned.run.events
-    restored = of_kind(events, "state.restored")[-1]
+    restored = of_kind(events, "state.restored")[0]
     assert (data(restored)["ref_generation"], restored.step) in orphaned.flipped
     [damaged] = of_kind(events, "place.damaged")
     assert (data(damaged)["place"], data(damaged)["rank"], damaged.step) == ("vault", 1, restored.step)

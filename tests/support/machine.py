@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from stormsail.platform.home import Home
 from stormsail.platform.journal_events import Event
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor import places
+from stormsail.supervisor.host.paths import HostPaths
 from stormsail.supervisor.reading import ReadRun, Row, read_run
 
 # What a test must not inherit from the shell that it was started in.
@@ -115,6 +117,19 @@ class Machine:
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
+
+    def ray_process(self, title: str) -> int:
+        """The one process with this title on this machine's own Ray."""
+        folder = str(HostPaths.of(Home(self.home)).short)
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if (path / "cmdline").read_bytes().startswith(title.encode()):
+                    parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                    if folder in Path(f"/proc/{parent}/cmdline").read_text():
+                        found.append(int(path.name))
+        [pid] = found
+        return pid
 
     def command(self, *words: str | Path) -> list[str]:
         """The command line; the console script that was installed beside this Python."""
