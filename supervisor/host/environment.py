@@ -47,4 +47,6 @@ def ray_environment(token_file: Path) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         # Every process of ours has an environment of its own, so that those started ahead would never be used.
         "RAY_prestart_worker_first_driver": "0",
+        # There is no dashboard, so nobody looks at what its agent measures every five seconds.
+        "REPORTER_UPDATE_INTERVAL_MS": "60000",
     }

@@ -21,7 +21,7 @@ NAMESPACE = "stormsail"
 RUN_PREFIX = "run:"
 
 _OBJECT_STORE_BYTES = 200_000_000
-# Without these the cluster is lost; others (dashboard, log monitor) may die unnoticed.
+# Without these the cluster is lost; others (such as the dashboard agent) may die unnoticed.
 _ESSENTIAL = ("gcs_server", "raylet")
 _log = logging.getLogger("stormsail.host")
 
@@ -62,10 +62,7 @@ class RayHead:
         """Give Ray up if one of its essential processes has died; the next `ensure` starts it again."""
         if self.address is None:
             return
-        from ray._private import worker
-
-        node: Any = worker._global_node  # noqa: SLF001 - Ray has no public way to ask for its own processes
-        dead = [name for name, _ in node.dead_processes() if name in _ESSENTIAL]
+        dead = [name for name, _ in _node().dead_processes() if name in _ESSENTIAL]
         if dead:
             _log.error("ray lost %s; its logs: %s", " and ".join(dead), self.session)
             self.stop()
@@ -114,12 +111,19 @@ class RayHead:
             object_store_memory=_OBJECT_STORE_BYTES,
             _temp_dir=str(self._paths.ray_temp),
         )
+        _node().kill_log_monitor()  # it reads every worker's log, for drivers that all said no to it
         self.address, self.session, self.cpus = (
             context.address_info["address"],
             context.address_info["session_dir"],
             cpus,
         )
         _log.info("ray started at %s with %d CPUs; logs in %s/logs", self.address, cpus, self.session)
+
+
+def _node() -> Any:
+    from ray._private import worker
+
+    return worker._global_node  # noqa: SLF001 - Ray has no public way to ask for its own processes
 
 
 def refresh_authentication() -> None:

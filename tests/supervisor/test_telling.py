@@ -16,7 +16,13 @@ from stormsail.supervisor import telling
 
 ROOT = Path(__file__).resolve().parents[2]
 # Told by other events, or of interest to machines only.
-WORDLESS = {"generation.created", "loop.ended", "incident.shadowed", "checkpoint.alert"} - telling._TELLERS.keys()
+WORDLESS = {
+    "generation.created",
+    "attempt.placed",
+    "loop.ended",
+    "incident.shadowed",
+    "checkpoint.alert",
+} - telling._TELLERS.keys()
 
 
 def event(kind: str, /, step: int | None = 7, **data: Any) -> Event:

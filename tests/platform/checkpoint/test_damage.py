@@ -163,15 +163,14 @@ def test_a_thousand_damages_and_no_wrong_restore(kit: Kit, run: Run, data: st.Da
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", ["commits", "manifests", "parts", "packs"])
-def test_every_bit_of_an_object_of_each_kind(kit: Kit, run: Run, group: str) -> None:
-    """The newest difference's first object of that kind, bit by bit: each flip is seen, and none is restored."""
+def test_every_byte_of_an_object_of_each_kind(kit: Kit, run: Run, group: str) -> None:
+    """The newest difference's first object of that kind, byte by byte, of each another bit: each flip is seen."""
     ref = DELTAS[1]
     key = next(key for key in run.owned() if key.startswith(group) and owner_of(key) == ref)
     body, store = run.objects[key], run.copy()
     for place in range(len(body)):
-        for bit in range(8):
-            store.put(key, body[:place] + bytes([body[place] ^ (1 << bit)]) + body[place + 1 :])
-            assert {problem.key for problem in verify(store, ref)} == {key}
+        store.put(key, body[:place] + bytes([body[place] ^ (1 << place % 8)]) + body[place + 1 :])
+        assert {problem.key for problem in verify(store, ref)} == {key}
 
 
 def test_a_commit_of_another_generation_in_its_place_is_not_believed(kit: Kit, run: Run) -> None:

@@ -93,7 +93,9 @@ def test_a_run_survives_its_driver_and_keeps_the_host_until_it_ends(
     assert "unused for" in HostPaths.of(home).log.read_text()
 
 
-def test_ray_listens_on_loopback_alone_and_wants_the_token(home: Home) -> None:
+def test_ray_listens_on_loopback_alone_and_wants_the_token_and_sigterm_ends_it_like_down(
+    home: Home, processes_of: Processes, wait_until: Wait
+) -> None:
     info = start_ray(home)
     assert info.ray_address is not None
     assert info.ray_token_file is not None
@@ -105,6 +107,10 @@ def test_ray_listens_on_loopback_alone_and_wants_the_token(home: Home) -> None:
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
     bound = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{port}")]
     assert bound in (["0100007F:" + port], ["0000000000000000FFFF00000100007F:" + port])
+    os.kill(info.identity.pid, signal.SIGTERM)
+    wait_until(lambda: not processes_of(home, info.identity.pid))
+    assert "signal SIGTERM" in HostPaths.of(home).log.read_text()
+    assert not HostPaths.of(home).info.exists()
 
 
 def test_nothing_stays_behind_when_the_host_is_killed(home: Home, wait_until: Wait, processes_of: Processes) -> None:
@@ -135,14 +141,6 @@ def test_down_leaves_no_process_and_keeps_rays_logs(home: Home, processes_of: Pr
     assert list(paths.ray_logs.glob("gcs_server*"))
     assert not paths.short.exists()
     assert not left.path.exists()
-
-
-def test_sigterm_ends_it_like_down(home: Home, processes_of: Processes, wait_until: Wait) -> None:
-    info = start_ray(home)
-    os.kill(info.identity.pid, signal.SIGTERM)
-    wait_until(lambda: not processes_of(home, info.identity.pid))
-    assert "signal SIGTERM" in HostPaths.of(home).log.read_text()
-    assert not HostPaths.of(home).info.exists()
 
 
 def test_a_ray_that_lost_a_process_is_started_again_on_request(home: Home, wait_until: Wait) -> None:
