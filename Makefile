@@ -29,9 +29,8 @@ $(STAMP): pyproject.toml constraints.txt .ci/setup
 demo: $(STAMP) ## train a small model, break it three times, and watch it heal
 	@$(BIN)/stormsail train examples/quickstart.yaml --fresh
 
-test: $(STAMP) ## the whole test suite: first what needs no Ray, then what does, each process with a cluster of its own
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "not cluster and not gpu" $(PYTEST_ARGS)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "cluster or gpu" $(PYTEST_ARGS)
+test: $(STAMP) ## the whole test suite: two processes begin with a cluster each, a third one with what needs none
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## what starts no Ray, server, engine or compiler and needs no GPU: under a minute on two cores
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not cluster and not gpu and not slow" --hypothesis-profile fast $(PYTEST_ARGS)

@@ -27,8 +27,8 @@ from stormsail.platform.home import Home
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.tuning.driver import Batch, run_batch
-from stormsail.tuning.edge import fit_edges, grid_steps_apart, stable_edge
-from stormsail.tuning.objective import Measured, best_losses, failed
+from stormsail.tuning.edge import Edge, edges_of, fit_edges, grid_steps_apart
+from stormsail.tuning.objective import best_losses
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
@@ -154,7 +154,7 @@ def run_tune(jobs: list[Job], records: SweepRecords, scratch: Path) -> None:
 def edge(amount: Amount) -> dict[str, object]:
     grid = [0.02 * 2**exponent for exponent in range(9)]
     widths = [BASE, 2 * BASE, 4 * BASE, 16 * BASE]
-    edges: dict[int, float | None] = {}
+    edges: dict[int, Edge] = {}
     with tempfile.TemporaryDirectory() as scratch:
         sweep = sweep_of(widths, amount.edge_steps)
         for width in widths:
@@ -162,27 +162,24 @@ def edge(amount: Amount) -> dict[str, object]:
             trials = [Trial(f"w{width}", CELL, lr, seed) for lr in grid for seed in range(amount.seeds)]
             for trial in trials:
                 run_job(job_of(sweep, trial, Path(scratch) / str(width)), lambda _: None)
-            edges[width] = edge_of(list(records.trials().values()))
-    points = [(float(width), lr) for width in widths[:-1] if (lr := edges[width]) is not None]
+            found = list(records.trials().values())
+            edges[width] = edges_of(found, best_losses(found))[f"w{width}"]
+    points = [(float(width), lr) for width in widths[:-1] if (lr := known_end(edges[width])) is not None]
     fit = fit_edges(points)
-    truth = edges[widths[-1]]
-    known = fit is not None and truth is not None
+    truth = known_end(edges[widths[-1]])
     return {
         "grid": grid,
-        "edges": {str(width): lr for width, lr in edges.items()},
+        "edges": {str(width): asdict(edge) for width, edge in edges.items()},
         "expected": fit.at(widths[-1]) if fit is not None else None,
         "slope": fit.slope if fit is not None else None,
-        "grid_steps_off": grid_steps_apart(fit.at(widths[-1]), truth, grid) if known and fit and truth else None,
+        "grid_steps_off": grid_steps_apart(fit.at(widths[-1]), truth, grid) if fit and truth else None,
         "bar": EDGE_BAR,
     }
 
 
-def edge_of(found: list[Measured]) -> float | None:
-    best = best_losses(found)
-    outcomes: dict[float, list[bool]] = {}
-    for one in found:
-        outcomes.setdefault(one.trial.lr, []).append(not failed(one, best))
-    return stable_edge(outcomes).lr
+def known_end(edge: Edge) -> float | None:
+    """The end of a band that ends within the grid; beyond it nobody has looked."""
+    return None if edge.open_end else edge.lr
 
 
 def main() -> None:

@@ -153,17 +153,25 @@ class Committer:
                 ready = self._ready()
                 save = self._saves.pop(ready) if ready is not None else None
                 self._busy = save is not None
-            try:
-                for ref in late:
-                    self._on_missed(ref.generation, ref.step, f"not all ranks wrote within {self._deadline_s:.0f} s")
-                if ready is not None and save is not None:
-                    self._publish(ready, save)
-            except Exception as error:  # noqa: BLE001 - the thread's entry: others wait for it
-                self._unheard(error)
-            finally:
-                with self._changed:
-                    self._busy = False
-                    self._changed.notify_all()
+            for ref in late:
+                self._guarded(self._give_up, ref)
+            if ready is not None and save is not None:
+                self._guarded(self._publish, ready, save)
+            with self._changed:
+                self._busy = False
+                if ready is not None:
+                    self._took_s.pop(ready, None)
+                self._changed.notify_all()
+
+    def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
+        """One piece of work; what goes wrong with it is no reason to leave the next one out."""
+        try:
+            work(*arguments)
+        except Exception as error:  # noqa: BLE001 - the thread's entry: others wait for it
+            self._unheard(error)
+
+    def _give_up(self, ref: CheckpointRef) -> None:
+        self._on_missed(ref.generation, ref.step, f"not all ranks wrote within {self._deadline_s:.0f} s")
 
     def _unheard(self, error: Exception) -> None:
         """What happened could not be noted."""
@@ -202,5 +210,5 @@ class Committer:
         except (StorageError, CheckpointError) as error:
             self._on_missed(ref.generation, ref.step, str(error).replace("\n", "; "))
             return
-        took_s = time.monotonic() - save.started_s + self._took_s.pop(ref, 0.0)
+        took_s = time.monotonic() - save.started_s + self._took_s.get(ref, 0.0)
         self._on_commit(Committed(manifest, took_s))

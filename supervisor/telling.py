@@ -67,6 +67,10 @@ def _twin(event: Event, data: Mapping[str, Any]) -> str:
     )
 
 
+def _on_rank(rank: int) -> str:
+    return f"on rank {rank} " if rank >= 0 else ""
+
+
 _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "run.started": lambda _e, _d: "run started",
     "run.continued": lambda _e, d: "run continued" + (f"; changed: {'; '.join(d['changes'])}" if d["changes"] else ""),
@@ -130,7 +134,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "log.broken": lambda e, d: f"rank {d['rank']} did not log step {e.step}, nor those up to the next save: {d['why']}",
     "update.dropped": lambda e, d: (
         f"update of step {e.step} dropped: {d['count']} non-finite gradient values, "
-        f"first on rank {d['rank']} in {d['first_parameter'] or 'the loss'}"
+        f"first {_on_rank(d['rank'])}in {d['first_parameter'] or 'the loss'}"
     ),
     "step.empty": lambda e, _d: f"step {e.step} had no real token; weights unchanged",
     "spike.watch": lambda e, d: f"watch: {d['reason']} (step {e.step})",

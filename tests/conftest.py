@@ -28,8 +28,28 @@ settings.load_profile("stormsail")
 SLOW_FIXTURES = {"embedded_address", "built_extensions"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark `slow` what starts a server or an engine, so that nobody has to remember it."""
+    """Mark what is slow, and what has to run in one process, so that nobody has to remember it."""
+    _mark_slow(items)
+    _group(items)
+
+
+def _group(items: list[pytest.Item]) -> None:
+    """Each file is a group, but those that share a costly fixture are one: the undisturbed run, and the machine."""
+    sharing: dict[Path, str] = {}
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if "straight" in names:
+            sharing[item.path] = "straight"
+        elif "machine" in names:
+            sharing.setdefault(item.path, "machine")
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(sharing.get(item.path, item.path.as_posix())))
+
+
+def _mark_slow(items: list[pytest.Item]) -> None:
+    """What starts a server or an engine."""
     for item in items:
         variant = getattr(item, "callspec", None)
         on_s3 = variant is not None and variant.params.get("store") == "s3"

@@ -14,6 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
+from stormsail.platform.certificate import certified_values
 from stormsail.platform.certificate_file import certificate_path
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.load import load_config
@@ -27,6 +28,17 @@ from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.sweep import read_answer
 from stormsail.tuning.transfer import Handover, Value
 
+# What a sweep sets, and so may differ from what its target said.
+_HANDED = frozenset(
+    {
+        "optimizer.lr",
+        "optimizer.betas",
+        "train.clip_norm",
+        "schedule.warmup_steps",
+        "model.args.mup_base_width",
+        "optimizer.args.hidden_lr_scale",
+    }
+)
 # What an earlier sweep said of a value that now comes from this one.
 _OLD_COMMENT = re.compile(r"^ *# sweep [a-z0-9._-]+@\d+: .*\n", re.MULTILINE)
 
@@ -66,6 +78,7 @@ def apply_sweep(place: RunPlace, to: Path | None) -> Applied:
     sweep, measured_for = SweepConfig.model_validate(plan.sweep), parse_dump(plan.target)
     config = load_config(file, environ={})
     values = (*answer.handover.values, *parametrisation_values(config, measured_for, sweep))
+    _refuse_another(config, measured_for)
     label = f"sweep {place.name}@{place.incarnation}"
     text, changed = edit_yaml(file.read_text(encoding="utf-8"), Handover(values, ()), config, label)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
@@ -101,6 +114,25 @@ def parametrisation_values(config: RunConfig, measured_for: RunConfig, sweep: Sw
         Value("model.args.mup_base_width", full.model.args["mup_base_width"], why),
         Value("optimizer.args.hidden_lr_scale", full.optimizer.args["hidden_lr_scale"], why),
     ]
+
+
+def _refuse_another(config: RunConfig, measured_for: RunConfig) -> None:
+    """The values are worked out for the target that the sweep knew: its width, batch and length enter into them.
+
+    Raises:
+        ConfigError: The file says something else.
+    """
+    then, now = (
+        {key: value for key, value in certified_values(one).items() if key not in _HANDED}
+        for one in (measured_for, config)
+    )
+    other = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in sorted(then | now) if then.get(key) != now.get(key)]
+    if other:
+        raise ConfigError(
+            f"the sweep was run for other settings than these: {'; '.join(other)}",
+            where=config.name,
+            todo="put them back, or run a sweep for this configuration",
+        )
 
 
 def edit_yaml(text: str, handover: Handover, config: RunConfig, label: str) -> tuple[str, tuple[str, ...]]:

@@ -50,8 +50,8 @@ class Keeper(Protocol):
         """Keep this one instead."""
 
 
-Report = Callable[[int, float, Figures, float], None]
-"""Called at rungs with progress in hundredths, divergence score, figures so far and seconds so far; may end the trial."""
+Report = Callable[[int, float, "BareTrial"], None]
+"""Called at rungs with progress in hundredths, the divergence score, and the trial as it stands; may end it."""
 
 
 class BareTrial:
@@ -94,6 +94,7 @@ class BareTrial:
         self.wall_s = 0.0
         self.restarts = 0
         self.stopped = ""
+        self._ill = False
 
     @property
     def over(self) -> bool:
@@ -124,8 +125,10 @@ class BareTrial:
         self.detector, verdict = judge(self.detector, seen, self.policy)
         nonfinite = bad or not math.isfinite(norm)
         if verdict.kind is VerdictKind.INCIDENT:
-            self.course.incidents.append(step)
+            if not self._ill:  # nothing repairs it here, and what goes on is one incident
+                self.course.incidents.append(step)
             self.stopped = verdict.reason if nonfinite else ""
+        self._ill = verdict.kind is VerdictKind.INCIDENT or (self._ill and verdict.kind is not VerdictKind.HEALTHY)
         self._note(loss, norm, flagged=not verdict.kind.applies_update or verdict.kind is VerdictKind.WATCH)
         if nonfinite or tokens == 0:
             self._skip()
@@ -148,6 +151,7 @@ class BareTrial:
                 "step": self.step,
                 "wall_s": self.wall_s,
                 "restarts": self.restarts,
+                "ill": self._ill,
             },
             buffer,
         )
@@ -161,7 +165,7 @@ class BareTrial:
         self.detector = DetectorState.from_json(state["detector"], self.policy.rules)
         self.course = Course(**state["course"])
         self.step, self.wall_s = state["step"], state["wall_s"]
-        self.restarts = state["restarts"] + 1
+        self.restarts, self._ill = state["restarts"] + 1, state["ill"]
 
     def _compute(self, batches: list[Batch]) -> tuple[float, int]:
         """Forward and backward of all micro-batches; mean loss over real tokens, and how many there were."""
@@ -273,5 +277,5 @@ def run_bare(
             keeper.save(trial.dump())
         mark = rung_reached(trial.step, config.train.steps, rungs)
         if mark is not None and report is not None:
-            report(mark, divergence_score(trial.course.loss), trial.figures(), trial.wall_s)
+            report(mark, divergence_score(trial.course.loss), trial)
     return trial

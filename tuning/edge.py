@@ -6,6 +6,7 @@ Under mu-parametrisation the edge should not move with the width. It does a litt
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,11 +66,23 @@ def stable_edge(outcomes: Mapping[float, Sequence[bool]]) -> Edge:
 
 
 def edges_of(found: Iterable[Measured], best: Mapping[str, float]) -> dict[str, Edge]:
-    """The edge of each proxy, from all of its trials with these settings."""
-    outcomes: defaultdict[str, defaultdict[float, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    """The edge of each proxy, from all of its trials with these settings.
+
+    Below the learning rate that learned most, a trial that ends far above the best was slow, and not unstable.
+    """
+    by_proxy: defaultdict[str, list[Measured]] = defaultdict(list)
     for one in found:
-        outcomes[one.trial.proxy][one.trial.lr].append(not failed(one, best))
-    return {proxy: stable_edge(by_lr) for proxy, by_lr in outcomes.items()}
+        by_proxy[one.trial.proxy].append(one)
+    edges = {}
+    for proxy, mine in by_proxy.items():
+        ended = [(one.figures.final_loss, one.trial.lr) for one in mine if one.figures.final_loss is not None]
+        fastest = min(ended)[1] if ended else 0.0
+        outcomes: defaultdict[float, list[bool]] = defaultdict(list)
+        for one in mine:
+            slow = one.trial.lr < fastest and not one.figures.diverged and one.figures.final_loss is not None
+            outcomes[one.trial.lr].append(slow or not failed(one, best))
+        edges[proxy] = stable_edge(outcomes)
+    return edges
 
 
 def fit_edges(points: Sequence[tuple[float, float]]) -> EdgeFit | None:
@@ -92,7 +105,19 @@ def fit_edges(points: Sequence[tuple[float, float]]) -> EdgeFit | None:
 
 
 def grid_steps_apart(one: float, other: float, grid: Sequence[float]) -> int:
-    """How many steps of the grid lie between two learning rates, each taken to its nearest point in log scale."""
-    points = sorted(grid)
-    nearest = [min(range(len(points)), key=lambda i: abs(math.log(points[i] / lr))) for lr in (one, other)]
-    return abs(nearest[0] - nearest[1])
+    """How many steps of the grid lie between two learning rates, rounded; beyond its ends the grid goes on as it ended.
+
+    Args:
+        one: A learning rate.
+        other: Another one.
+        grid: At least two, in any order.
+    """
+    logs = sorted(math.log(lr) for lr in grid)
+    return round(abs(_place(math.log(one), logs) - _place(math.log(other), logs)))
+
+
+def _place(log_lr: float, logs: Sequence[float]) -> float:
+    """Where a learning rate stands among the points, in steps from the first one."""
+    above = min(max(bisect_left(logs, log_lr), 1), len(logs) - 1)
+    low, high = logs[above - 1], logs[above]
+    return above - 1 + (log_lr - low) / (high - low)

@@ -168,14 +168,16 @@ def _never_regained(smooth: Sequence[float]) -> int | None:
 def divergence_score(losses: Sequence[float]) -> float:
     """How far a trial has diverged by now: 0 while it is stable, else nats beyond the limit; finite, at most 1e6.
 
-    This, and nothing else, is what an early-stopping scheduler may look at: a slow trial scores like a fast one.
+    This, and nothing else, is what an early-stopping scheduler may look at: a slow trial scores like a fast one. A rise
+    counts once it has lasted for a tenth of the course, as a spike that heals itself is no divergence.
     """
     if any(not math.isfinite(loss) for loss in losses):
         return _WORST
     if len(losses) < _SMOOTH:
         return 0.0
     smooth = _smoothed(losses)
-    return min(_WORST, max(0.0, smooth[-1] - min(smooth) - DIVERGED_NATS))
+    lately = smooth[-max(_SMOOTH, round(_LAST_SHARE * len(smooth))) :]
+    return min(_WORST, max(0.0, min(lately) - min(smooth) - DIVERGED_NATS))
 
 
 def final_loss(losses: Sequence[float]) -> float | None:

@@ -7,8 +7,12 @@ proxy's: there mu-parametrisation and the usual one are the same.
 
 from __future__ import annotations
 
+import hashlib
+
 from stormsail.platform.config.builtin_args import PREFIX, TransformerArgs, with_builtin_defaults
+from stormsail.platform.config.dump import dump_config
 from stormsail.platform.config.model import (
+    AlertsSection,
     DrillSection,
     ModelSection,
     OptimizerSection,
@@ -22,6 +26,7 @@ from stormsail.tuning.space import Trial
 _MODEL = f"{PREFIX}transformer"
 _OPTIMIZER = f"{PREFIX}adamw"
 _LONGEST_NAME = 63
+_DIGITS = 12
 
 
 def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial) -> RunConfig:
@@ -53,10 +58,9 @@ def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial) -> RunConf
         update={"lr": trial.lr, "betas": (target.optimizer.betas[0], trial.cell.beta2)}
     )
     data = target.data.model_copy(update={"sequence_tokens": proxy.sequence_tokens or target.data.sequence_tokens})
-    return with_builtin_defaults(
+    made = with_builtin_defaults(
         target.model_copy(
             update={
-                "name": f"{sweep.name}-{trial.id}"[:_LONGEST_NAME],
                 "seed": trial.seed,
                 "train": train,
                 "model": changed.model,
@@ -68,9 +72,17 @@ def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial) -> RunConf
                 "cluster": target.cluster.model_copy(update={"workers": 1}),
                 "tracking": TrackingSection(uri=None),
                 "drill": DrillSection(),
+                "alerts": AlertsSection(),  # a control that fails, as it should, wakes nobody
             }
         )
     )
+    return made.model_copy(update={"name": _name(sweep.name, trial, made)})
+
+
+def _name(sweep: str, trial: Trial, made: RunConfig) -> str:
+    """A trial's name as a run. It ends with a digest of all that the trial is, so that no run is taken for another's."""
+    digest = hashlib.sha256(dump_config(made.model_copy(update={"name": "trial"})).encode()).hexdigest()[:_DIGITS]
+    return f"{f'{sweep}-{trial.id}'[: _LONGEST_NAME - _DIGITS - 1]}-{digest}"
 
 
 def warmup_steps(share: float, steps: int) -> int:

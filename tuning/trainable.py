@@ -15,7 +15,6 @@ from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.exact_json import dumps
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
-from stormsail.tuning.metrics import Figures
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.space import Trial
@@ -89,12 +88,12 @@ def run_job(job: Job, tell: Tell) -> None:
 
 
 def _bare(job: Job, records: SweepRecords, tell: Tell) -> Measured:
-    from stormsail.tuning.bare_trial import run_bare
+    from stormsail.tuning.bare_trial import BareTrial, run_bare
 
-    def report(percent: int, score: float, figures: Figures, wall_s: float) -> None:
+    def report(percent: int, score: float, trial: BareTrial) -> None:
         said: dict[str, object] = {"percent": percent, "score": score}
         if score > 0.0:  # if the scheduler ends the trial here, this is its result
-            said["measured"] = measured_text(Measured(job.trial, figures, wall_s))
+            said["measured"] = measured_text(Measured(job.trial, trial.figures(), trial.wall_s, trial.restarts))
         tell(said)
 
     done = run_bare(

@@ -3,7 +3,7 @@
 - learning rate: mu-parametrisation carries it across width; at most half of the edge that the fit expects there
 - beta2: by token half-life, beta2' = beta2^(B'/B), within [0.9, 0.999]
 - warm-up: in tokens, and at least 1/(1 - beta2) steps, until which Adam's second moment is mostly start value
-- clip: as a percentile of the norms; the number is only that percentile as the proxy saw it
+- clip: the number, told as the percentile of the norms that it was; a winner that follows a percentile leaves it alone
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Source:
         steps: Steps of the largest proxy's trials.
         tokens_per_step: Of the largest proxy.
         width: Of the largest proxy, or None for a model of the user's own.
-        clip_rate: Share of its steps that were clipped.
+        clip_rate: Share of steps that were clipped, over all of the winner's trials.
         edge: Where the largest proxy's stable band ends.
         fit: Drift of the edge over the widths, or None.
         parametrisation: `mup` or `standard`.
@@ -92,7 +92,7 @@ def hand_over(source: Source, goal: Goal) -> Handover:
     """Work the target's values out."""
     beta2 = _beta2(source, goal)
     assert isinstance(beta2.value, float)  # noqa: S101 - for the type checker
-    values = (_lr(source, goal), beta2, _clip(source), _warmup(source, goal, beta2.value))
+    values = (_lr(source, goal), beta2, *_clip(source), _warmup(source, goal, beta2.value))
     return Handover(values, tuple(_assumptions(source, goal)))
 
 
@@ -133,19 +133,16 @@ def _beta2(source: Source, goal: Goal) -> Value:
     return Value("optimizer.betas.1", round(value, 6), why + (", at the end of the allowed range" if at_end else ""))
 
 
-def _clip(source: Source) -> Value:
+def _clip(source: Source) -> tuple[Value, ...]:
+    """The threshold; none for a winner that follows a percentile, as no number that it saw is the target's."""
     cell = source.cell
     if cell.clip_percentile is not None:
-        why = f"the winner follows the {cell.clip_percentile:g}th percentile of the norms, which no fixed number is"
-        return Value("train.clip_norm", None, why)
+        return ()
     if cell.clip_norm is None:
-        return Value("train.clip_norm", None, "the winner does not clip")
+        return (Value("train.clip_norm", None, "the winner does not clip"),)
     percentile = 100.0 * (1.0 - source.clip_rate)
-    return Value(
-        "train.clip_norm",
-        cell.clip_norm,
-        f"about the {percentile:.0f}th percentile of the proxy's norms; check the clip rate of the first 1,000 steps",
-    )
+    why = f"about the {percentile:.0f}th percentile of the proxies' norms; check the clip rate of the first 1,000 steps"
+    return (Value("train.clip_norm", cell.clip_norm, why),)
 
 
 def _warmup(source: Source, goal: Goal, beta2: float) -> Value:
@@ -162,6 +159,11 @@ def _assumptions(source: Source, goal: Goal) -> list[str]:
         fit = source.fit
         drift = "one width, so no drift is known" if fit is None or fit.widths < 2 else f"edge ~ width^{fit.slope:.2f}"  # noqa: PLR2004
         found.append(f"The edge at width {goal.width} follows from {drift}; the largest proxy has {source.width}.")
+    if source.cell.clip_percentile is not None:
+        found.append(
+            f"The winner clips at the {source.cell.clip_percentile:g}th percentile of the norms, which no fixed number is: "
+            "train.clip_norm is left as it is, and was not tried."
+        )
     if source.edge.open_end:
         found.append("The largest learning rate of the grid was still stable: the true edge lies higher.")
     if source.edge.lr is None:

@@ -153,7 +153,9 @@ class Judge:
     def _note_slowness(self, step: int) -> None:
         slow = self.slowness
         if slow.stalled_s:
-            self._beat.line("rank.stalled", step=step, rank=slow.rank, ratio=slow.ratio, seconds=slow.stalled_s)
+            self._beat.line(
+                "rank.stalled", step=step, rank=slow.stalled_rank, ratio=slow.stalled_ratio, seconds=slow.stalled_s
+            )
         if slow.straggler and step - self._slow_said >= _SLOW_AGAIN_STEPS:
             self._slow_said = step
             self._beat.line("rank.slow", step=step, rank=slow.rank, ratio=slow.ratio)

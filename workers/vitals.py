@@ -181,14 +181,26 @@ class Vitals:
 
     @cached_property
     def first_bad_rank(self) -> int:
-        """First rank with a non-finite value, or -1."""
-        bad = (self.ints("nonfinite_gradients") > 0) | (self.ints("nonfinite_state") > 0)
-        return int(bad.argmax()) if bool(bad.any()) else -1
+        """The rank that non-finite values came from, or -1 where there are none, or nothing tells whose they are.
+
+        A rank's loss, masters and moments are its own. Its shard of the gradient is not: one rank's NaN reaches the
+        shards of all others when gradients are reduced. So what all ranks show alike accuses nobody, and a shard
+        is believed last.
+        """
+        signs = (
+            ~np.isfinite(self.floats("loss_sum")),
+            self.ints("nonfinite_state") > 0,
+            self.ints("nonfinite_gradients") > 0,
+        )
+        for bad in signs:
+            if bad.any() and (len(bad) == 1 or not bad.all()):
+                return int(bad.argmax())
+        return -1
 
     @property
     def first_bad_parameter(self) -> int:
-        """Index of the first such parameter on that rank, or -1."""
-        return int(self.ints("first_parameter")[self.first_bad_rank]) if self.first_bad_rank >= 0 else -1
+        """Index of the first parameter with a non-finite gradient, on the first rank whose shard has one, or -1."""
+        return next((int(index) for index in self.ints("first_parameter") if index >= 0), -1)
 
     @property
     def stop(self) -> bool:

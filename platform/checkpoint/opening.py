@@ -35,7 +35,13 @@ def load_links(store: ObjectStore, manifest: Manifest) -> Links | None:
 
 
 def open_request(
-    store: ObjectStore, manifest: Manifest, links: Links | None, request: Request, failed: Failed
+    store: ObjectStore,
+    manifest: Manifest,
+    links: Links | None,
+    request: Request,
+    failed: Failed,
+    *,
+    last: bool = True,
 ) -> Iterator[tuple[FrameEntry, Words]]:
     """The frames of one ranged read, each checked before and after decoding.
 
@@ -47,6 +53,7 @@ def open_request(
         links: From `load_links`.
         request: What to read.
         failed: Told of each frame, or range, that cannot be used; the others still come.
+        last: As for `open_frame`.
 
     Raises:
         StorageError: The store failed.
@@ -62,7 +69,7 @@ def open_request(
             continue  # told already
         try:
             stored = data[frame.offset - request.start :][: frame.length]
-            words = open_frame(manifest, frame, stored, base=bases.pop(_place(frame), None))
+            words = open_frame(manifest, frame, stored, base=bases.pop(_place(frame), None), last=last)
         except CheckpointError as error:
             failed(error)
             continue
@@ -89,7 +96,7 @@ def _fetch_bases(store: ObjectStore, links: Links, frames: Iterable[FrameEntry],
 
     found: dict[_Place, Base] = {}
     for request in plan_requests(parents):
-        for parent, words in open_request(store, links.base, None, request, told):
+        for parent, words in open_request(store, links.base, None, request, told, last=False):
             found[_place(children[_place(parent)])] = Base(words, bytes.fromhex(parent.digest))
     return found
 

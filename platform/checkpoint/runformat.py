@@ -6,7 +6,7 @@ from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.codec import Codec
 from stormsail.platform.checkpoint.keys import FORMAT_KEY
 from stormsail.platform.checkpoint.manifest import FORMAT, FormatRecord
-from stormsail.platform.checkpoint.records import seal, unseal
+from stormsail.platform.checkpoint.records import read_twice, seal, unseal
 from stormsail.platform.errors import CheckpointError, ObjectMissingError, PreconditionFailedError
 from stormsail.platform.storage.store import ObjectStore
 
@@ -31,7 +31,7 @@ def check_format(store: ObjectStore) -> None:
         CheckpointError: The format is newer than this version, the record is damaged, or there is none.
     """
     try:
-        found = unseal(store.get(FORMAT_KEY), FormatRecord, FORMAT_KEY)
+        found = read_twice(lambda: unseal(store.get(FORMAT_KEY), FormatRecord, FORMAT_KEY))
     except ObjectMissingError as error:
         raise CheckpointError("this place holds no checkpoints: there is no format record", where=FORMAT_KEY) from error
     if found.format > FORMAT or found.chunk_elements != CHUNK_ELEMENTS:

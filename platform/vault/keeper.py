@@ -6,13 +6,17 @@ called from any thread. What lies in shared memory outlives this object too: one
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import mmap
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from stormsail.platform.checkpoint.records import seal, unseal
 from stormsail.platform.errors import CheckpointError, ClusterError, StorageFullError
@@ -66,6 +70,7 @@ class VaultKeeper:
         self._born_s = time.time()
         self._lock = threading.Lock()
         self._handed: dict[str, float] = {}
+        self._receiving: dict[str, int] = {}  # slots that a copy is being written to, locked so that nobody reads them
         self._has_buddy = False
         folder.make(budget_bytes)
         held = folder.hold()
@@ -137,7 +142,8 @@ class VaultKeeper:
         """Slots that no process has, or is about to take."""
         now = time.monotonic()
         self._handed = {name: at for name, at in self._handed.items() if now - at < _HANDED_S}
-        return [path for path in self._all() if path.name not in self._handed and not slots.is_leased(path)]
+        busy = self._handed.keys() | self._receiving.keys()
+        return [path for path in self._all() if path.name not in busy and not slots.is_leased(path)]
 
     # ----------------------------------------------------------------------- reading
 
@@ -205,8 +211,10 @@ class VaultKeeper:
     def begin_copy(self, node: str, rank: int, size_bytes: int) -> str:
         """Make room for a copy of a rank's image of another node, in place of the oldest one of that rank.
 
+        Nobody can read the slot until the copy has ended, and a slot that is being read is not taken.
+
         Raises:
-            StorageFullError: The budget has no room for it.
+            StorageFullError: The budget has no room for it, or every slot for it is being read.
         """
         prefix = f"{int(hashlib.sha256(node.encode()).hexdigest()[:8], 16):010d}{rank:05d}"
         size = -(-max(size_bytes, 1) // _PAGE_BYTES) * _PAGE_BYTES
@@ -217,22 +225,48 @@ class VaultKeeper:
                 if path not in fitting:
                     slots.remove(path)
             if len(fitting) >= _COPIES:
-                path = min(fitting, key=_age)
-                slots.drop_record(path)
-                return path.name
+                for path in sorted(fitting, key=_age):
+                    if self._claim(path):
+                        slots.drop_record(path)
+                        return path.name
+                raise StorageFullError(f"every copy of rank {rank} is being read", where=str(self._folder.path))
             if not self._has_room(size, keep={path.name for path in fitting}):
                 raise StorageFullError(
                     f"no room for a copy of {size} bytes",
                     where=str(self._folder.path),
                     todo="Raise checkpoint.vault_gib.",
                 )
-            return self._create(prefix, size).name
+            path = self._create(prefix, size)
+            if not self._claim(path):
+                raise StorageFullError(f"the new slot {path.name} is being read", where=str(self._folder.path))
+            return path.name
+
+    def _claim(self, path: Path) -> bool:
+        """Keep readers out of a slot; False if it has one. A copy that was begun and never ended is begun anew."""
+        if path.name in self._receiving:
+            return True
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        self._receiving[path.name] = handle
+        return True
 
     def write_copy(self, name: str, offset: int, data: bytes) -> None:
-        """A chunk of a copy has come."""
-        with (self._folder.slots / name).open("r+b") as file:
-            file.seek(offset)
-            file.write(data)
+        """A chunk of a copy has come.
+
+        Raises:
+            CheckpointError: No copy was begun there; the vault was started again meanwhile.
+        """
+        handle = self._receiving.get(name)
+        if handle is None:
+            raise CheckpointError("no copy was begun in this slot", where=name)
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(handle, rest, offset)
+            offset, rest = offset + written, rest[written:]
 
     def end_copy(self, name: str, record: bytes) -> None:
         """All of a copy has come.
@@ -240,16 +274,20 @@ class VaultKeeper:
         Raises:
             CheckpointError: It is not what was sent; it is not kept.
         """
-        path = self._folder.slots / name
-        found = unseal(record, ImageRecord, name)
-        opened = self._open(name)
+        with self._lock:
+            handle = self._receiving.pop(name, None)
+        if handle is None:
+            raise CheckpointError("no copy was begun in this slot", where=name)
         try:
+            found = unseal(record, ImageRecord, name)
+            there = np.frombuffer(mmap.mmap(handle, os.fstat(handle).st_size, access=mmap.ACCESS_READ), dtype=np.uint8)
             for piece in found.pieces:
-                if checksum(opened.bytes[piece.offset : piece.stop_byte]) != piece.checksum:
+                if checksum(there[piece.offset : piece.stop_byte]) != piece.checksum:
                     raise CheckpointError("the copy is not what was sent", where=name)
+            slots.write_record(self._folder.slots / name, found)
         finally:
-            opened.close()
-        slots.write_record(path, found)
+            fcntl.flock(handle, fcntl.LOCK_UN)  # the mapping has a handle of its own, with the same lock
+            os.close(handle)
 
     # --------------------------------------------------------------------------- end
 
@@ -260,6 +298,9 @@ class VaultKeeper:
 
     def close(self) -> None:
         """Keep the vault no longer; what is in it stays."""
+        for handle in self._receiving.values():
+            os.close(handle)
+        self._receiving = {}
         if self._held >= 0:
             os.close(self._held)
             self._held = -1

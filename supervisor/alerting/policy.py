@@ -111,6 +111,15 @@ _FAULTS: Mapping[str, _Fault] = {
     FaultKind.RESUME_FAULT: _Fault(
         "a resumed run did not repeat its losses", "compare software, data and threads of both", "resume-fault"
     ),
+    FaultKind.DIVERGENCE: _Fault(
+        "the loss diverges slowly", "compare learning rate, warm-up and beta2 with the last stable run", "divergence"
+    ),
+    FaultKind.RANK_OUTLIER: _Fault(
+        "one rank's numbers stand out", "test that node; if it is the same one again, take it out", "rank-outlier"
+    ),
+    FaultKind.DESYNC: _Fault(
+        "ranks were about to do different things", "compare software and data of the ranks that are named", "incident"
+    ),
 }
 _ANY_FAULT = _Fault("an incident", "read the report", "incident")
 
@@ -244,6 +253,20 @@ def _straggler(_event: Event, data: Mapping[str, Any], _before: Sequence[Event])
     )
 
 
+def _hardware(_event: Event, data: Mapping[str, Any], _before: Sequence[Event]) -> Words:
+    ranks = ", ".join(map(str, data["ranks"]))
+    return Words(
+        level=Level.WARNING,
+        title=f"hardware is suspected{f': rank {ranks}' if ranks else ''}",
+        happened=str(data["why"]),
+        done="the run goes on from a state that is known good, on the same nodes",
+        todo=str(data["todo"]),
+        command="stormsail events RUN",
+        page="rank-outlier",
+        key=f"hardware.{ranks}",
+    )
+
+
 def _exhausted(_event: Event, data: Mapping[str, Any], _before: Sequence[Event]) -> Words:
     return Words(
         level=Level.PAGE,
@@ -284,6 +307,7 @@ _TELLERS: Mapping[str, _Teller] = {
     "store.away": _away,
     "throughput.collapsed": _slow,
     "rank.slow": _straggler,
+    "hardware.suspected": _hardware,
     "run.exhausted": _exhausted,
     "run.failed": _failed,
     "episode.closed": lambda e, d, _b: _good_news("healthy again", f"episode {d['episode']} closed at step {e.step}"),

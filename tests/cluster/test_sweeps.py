@@ -129,6 +129,7 @@ def test_a_trial_can_be_a_run_and_a_tame_control_makes_a_sweep_void(machine: Mac
     found = measured(machine, "runs")
     assert {one.figures.steps for one in found.values()} == {12}
     one = next(one for one in found.values() if not one.trial.control)
-    run = machine.read(f"runs-{one.trial.id}")
+    [name] = [path.name for path in (machine.home / "runs").glob(f"runs-{one.trial.id}-*")]
+    run = machine.read(name)
     assert run.record.outcome == "finished"
     assert json.loads(run.record.config)["optimizer"]["args"] == {"hidden_lr_scale": 1.0}

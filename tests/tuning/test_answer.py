@@ -17,11 +17,26 @@ def test_it_names_the_winner_its_edges_and_what_to_hand_over(answer: Answer) -> 
     assert answer.winner is not None
     assert answer.winner.cell.beta2 == 0.95
     assert [(edge.proxy, edge.width, edge.edge.lr) for edge in answer.edges] == [("w32", 32, 0.16), ("w48", 48, 0.16)]
-    assert answer.fit is not None
-    assert abs(answer.fit.slope) < 1e-9
+    assert all(edge.edge.open_end for edge in answer.edges)
+    assert answer.fit is None  # nobody has seen an end yet
     assert answer.handover is not None
     assert {value.key: value.value for value in answer.handover.values}["optimizer.lr"] == 0.01
     assert len(answer.curves) == 4
+
+
+def test_edges_within_the_grid_are_fitted_over_the_widths(target: RunConfig, answered: Answered) -> None:
+    from dataclasses import replace
+
+    sweep, measured = answered
+    ended = {
+        key: replace(one, figures=replace(one.figures, diverged="too hot")) if one.trial.lr > 0.1 else one
+        for key, one in measured.items()
+    }
+    found = build_answer(sweep, target, all_cells(sweep.space), ended)
+    assert {edge.edge.open_end for edge in found.edges} == {False}
+    assert found.fit is not None
+    assert found.fit.widths == 2
+    assert abs(found.fit.slope) < 1e-9
 
 
 def test_a_sweep_that_was_broken_off_knows_what_is_left(target: RunConfig, answered: Answered) -> None:

@@ -65,6 +65,22 @@ def test_a_file_of_another_model_is_refused(place: RunPlace, tmp_path: Path) -> 
         apply_sweep(place, other)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("d_model: 64", "d_model: 128"), ("steps: 1000", "steps: 2000"), ("global_batch: 32", "global_batch: 16")],
+)
+def test_a_file_of_another_size_is_refused_and_left_as_it_is(
+    place: RunPlace, tmp_path: Path, old: str, new: str
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(TARGET.replace(old, new), encoding="utf-8")
+    before = other.read_bytes()
+    assert before != TARGET.encode()
+    with pytest.raises(ConfigError, match="run for other settings"):
+        apply_sweep(place, other)
+    assert other.read_bytes() == before
+
+
 def test_one_number_of_a_list_is_set_and_the_rest_kept(target: RunConfig) -> None:
     handover = Handover((Value("optimizer.betas.1", 0.99, "why"), Value("train.clip_norm", None, "none")), ())
     text, changed = edit_yaml("name: x\ntrain: {steps: 5}  # five\n", handover, target, "sweep s@1")

@@ -14,7 +14,6 @@ from tests.support.quadratic import EDGE
 from stormsail.platform.config.model import RunConfig
 from stormsail.tuning.bare_trial import BareTrial, run_bare
 from stormsail.tuning.edge import grid_steps_apart, stable_edge
-from stormsail.tuning.metrics import Figures
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
@@ -97,8 +96,8 @@ def test_a_lower_percentile_clips_more_steps(bowl: RunConfig, sweep: SweepConfig
 def test_rungs_are_reported_once_with_a_score_of_zero_while_it_is_stable(bowl: RunConfig, sweep: SweepConfig) -> None:
     told: list[tuple[int, float]] = []
 
-    def report(percent: int, score: float, figures: Figures, wall_s: float) -> None:
-        del figures, wall_s
+    def report(percent: int, score: float, trial: BareTrial) -> None:
+        assert len(trial.course.loss) == trial.step
         told.append((percent, score))
 
     for lr in (EDGE / 4, EDGE * 1.2):

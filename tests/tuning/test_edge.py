@@ -49,4 +49,6 @@ def test_one_width_knows_no_drift() -> None:
 def test_distance_is_counted_in_steps_of_the_grid() -> None:
     grid = [0.1, 0.2, 0.4, 0.8]
     assert grid_steps_apart(0.11, 0.39, grid) == 2
-    assert grid_steps_apart(0.8, 5.0, grid) == 0
+    assert grid_steps_apart(0.8, 5.0, grid) == 3
+    assert grid_steps_apart(0.1, 0.024, grid) == 2
+    assert grid_steps_apart(0.03, 12.0, grid) == 9

@@ -67,6 +67,13 @@ def test_divergence_is_seen_by_its_course(losses: list[float], said: str | None)
     assert said is None or (found is not None and said in found.reason)
 
 
+def test_a_spike_that_heals_itself_is_not_ended_at_a_rung_and_one_that_stays_is() -> None:
+    spiked = [*DESCENT[:60], *[6.0] * 6]
+    assert divergence_score(spiked) == 0.0
+    assert divergence([*spiked, *DESCENT[60:]]) is None
+    assert divergence_score([*DESCENT[:60], *[6.0] * 12]) > 0.0
+
+
 def test_a_trial_that_was_ended_for_its_numbers_diverged() -> None:
     assert figures_of(course(DESCENT), stopped="weights are not finite").diverged == "weights are not finite"
 

@@ -59,12 +59,18 @@ def test_the_learning_rate_is_at_most_half_of_the_edge() -> None:
     assert value(replace(SOURCE, lr=0.07, fit=None, width=None), replace(GOAL, width=None), "optimizer.lr") == 0.04
 
 
-@pytest.mark.parametrize(("clip", "expected"), [("1", 1.0), ("off", None), ("p90", None)])
+@pytest.mark.parametrize(("clip", "expected"), [("1", 1.0), ("off", None)])
 def test_a_clip_is_told_as_a_percentile(clip: str, expected: float | None) -> None:
     source = replace(SOURCE, cell=Cell(0.95, clip, 0.05))
     (why,) = [v.why for v in hand_over(source, GOAL).values if v.key == "train.clip_norm"]
     assert value(source, GOAL, "train.clip_norm") == expected
     assert "percentile" in why or "does not clip" in why
+
+
+def test_a_winner_that_follows_a_percentile_leaves_the_threshold_alone_and_says_so() -> None:
+    handed = hand_over(replace(SOURCE, cell=Cell(0.95, "p90", 0.05)), GOAL)
+    assert "train.clip_norm" not in {value.key for value in handed.values}
+    assert any("90th percentile" in text and "left as it is" in text for text in handed.assumptions)
 
 
 def test_what_nobody_checked_is_said() -> None:

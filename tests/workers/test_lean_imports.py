@@ -57,37 +57,7 @@ with one_rank.world_of_one(Path(sys.argv[1]), Path(sys.argv[2])):
     )
 
 
-def test_a_plain_optimizer_steps_without_the_compiler() -> None:
-    run(AN_OPTIMIZER + NOTHING_COMPILED)
-
-
-@pytest.mark.parametrize(
-    "first_use",
-    [
-        "compiled = torch.compile(layer, backend='eager')",
-        "import torch._dynamo.config; compiled = torch.compile(layer, backend='eager')",
-        "import torch._dynamo as dynamo; compiled = dynamo.optimize('eager')(layer)",
-    ],
-)
-def test_who_compiles_gets_the_compiler_and_it_knows_what_was_set_before(first_use: str) -> None:
-    run(
-        "lean_imports.set_deterministic(deterministic=True)\n"
-        + AN_OPTIMIZER
-        + first_use
-        + """
-step(compiled)
-assert torch._dynamo is sys.modules["torch._dynamo"]
-assert torch._dynamo.__file__
-import torch._inductor.config
-assert torch._inductor.config.deterministic
-assert torch.are_deterministic_algorithms_enabled()
-"""
-    )
-
-
-def test_functions_marked_before_the_compiler_was_there_are_left_alone_by_it() -> None:
-    run(
-        """
+MARKED_BEFORE = """
 @torch.compiler.disable
 def told(x):
     return torch.compiler.is_compiling()
@@ -95,12 +65,31 @@ def told(x):
 def told_too(x):
     return torch.compiler.is_compiling()
 assert not told(1)
+"""
+
+COMPILED = """
+step(compiled)
 @torch.compile(backend="eager")
 def asks(x):
     return x + 1, torch.compiler.is_compiling(), told(x), told_too(x)
-assert asks(torch.ones(1))[1:] == (True, False, False)
+assert asks(torch.ones(1))[1:] == (True, False, False), "marked functions are left alone"
+assert torch._dynamo is sys.modules["torch._dynamo"] and torch._dynamo.__file__
+import torch._inductor.config
+assert torch._inductor.config.deterministic, "the compiler knows what was set before"
+assert torch.are_deterministic_algorithms_enabled()
 """
-    )
+
+
+@pytest.mark.parametrize(
+    "first_use",
+    [
+        "compiled = torch.compile(layer, backend='eager')",
+        "import torch._dynamo.config; compiled = torch.compile(layer, backend='eager')",
+    ],
+)
+def test_an_optimizer_steps_without_the_compiler_and_who_compiles_gets_it(first_use: str) -> None:
+    start = "lean_imports.set_deterministic(deterministic=True)\n" + MARKED_BEFORE + AN_OPTIMIZER
+    run(start + NOTHING_COMPILED + first_use + COMPILED)
 
 
 def test_a_compiler_that_is_there_stays_what_it_is() -> None:
@@ -112,13 +101,18 @@ def test_a_compiler_that_is_there_stays_what_it_is() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, timeout=100)
 
 
-def test_muon_s_kernels_are_compiled_at_their_first_call() -> None:
+def test_deepspeed_leaves_mlflow_alone_and_compiles_muon_s_kernels_at_their_first_call() -> None:
     run(
-        "lean_imports.import_deepspeed()\n"
-        "with lean_imports.kernels_at_first_use():\n"
-        "    from deepspeed.runtime.zero.muon import original_muon as muon\n"
+        """
+lean_imports.import_deepspeed()
+from deepspeed.autotuning import autotuner
+assert not autotuner.has_mlflow
+with lean_imports.kernels_at_first_use():
+    from deepspeed.runtime.zero.muon import original_muon as muon
+"""
         + NOTHING_COMPILED
         + """
+import mlflow
 from deepspeed.runtime import compiler
 assert compiler.compile() is torch.compile
 seen = []
@@ -126,12 +120,4 @@ torch.compile = lambda function: seen.append(function.__name__) or function
 out = muon.zeropower_via_newtonschulz5(torch.eye(4), 5)
 assert seen == ["zeropower_via_newtonschulz5"] and out.shape == (4, 4)
 """
-    )
-
-
-def test_deepspeed_leaves_mlflow_alone_and_importable() -> None:
-    run(
-        "lean_imports.import_deepspeed()\n"
-        "from deepspeed.autotuning import autotuner\n"
-        "assert not autotuner.has_mlflow\n" + NOTHING_COMPILED + "import mlflow\n"
     )

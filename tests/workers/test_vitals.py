@@ -99,6 +99,26 @@ def test_a_nan_loss_on_one_rank_is_a_nan_loss_for_all() -> None:
     assert math.isnan(combine(CALM, bad).loss)
 
 
+SPREAD = dataclasses.replace(CALM, squares=(math.inf, 1.0), nonfinite_gradients=40, first_parameter=2)
+
+
+@pytest.mark.parametrize("origin", [0, 1, 2])
+def test_a_nan_that_reduction_has_spread_is_that_of_the_rank_whose_loss_it_was(origin: int) -> None:
+    ranks = [dataclasses.replace(SPREAD, loss_sum=math.nan if rank == origin else 200.0) for rank in range(3)]
+    assert combine(*ranks, nominal_tokens=300).first_bad_rank == origin
+
+
+def test_a_bad_weight_accuses_its_owner_though_every_loss_is_nan() -> None:
+    spread = dataclasses.replace(SPREAD, loss_sum=math.nan)
+    assert combine(spread, dataclasses.replace(spread, nonfinite_state=1)).first_bad_rank == 1
+
+
+def test_what_all_ranks_show_alike_accuses_nobody_and_still_names_the_parameter() -> None:
+    seen = combine(SPREAD, dataclasses.replace(SPREAD, first_parameter=7))
+    assert (seen.first_bad_rank, seen.first_bad_parameter) == (-1, 2)
+    assert combine(SPREAD).first_bad_rank == 0
+
+
 def test_a_request_to_stop_on_any_rank_counts() -> None:
     assert combine(CALM, dataclasses.replace(CALM, stop=1)).stop
     assert not combine(CALM, CALM).stop

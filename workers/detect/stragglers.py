@@ -22,16 +22,20 @@ class Slowness:
     """What one step says.
 
     Attributes:
-        rank: The slowest rank, or -1 where there is nothing to compare.
+        rank: The rank that has been slow in most of the last steps, else the slowest one; -1 with nothing to compare.
         ratio: Its own work over the median of the others'.
         straggler: Whether it has been slow in most of the last steps.
-        stalled_s: Seconds that it alone took this time; 0 where that is nothing to speak of.
+        stalled_s: Seconds that the slowest rank alone took this time; 0 where that is nothing to speak of.
+        stalled_rank: Which one, or -1.
+        stalled_ratio: Its own work over the median of the others'.
     """
 
     rank: int = -1
     ratio: float = 1.0
     straggler: bool = False
     stalled_s: float = 0.0
+    stalled_rank: int = -1
+    stalled_ratio: float = 1.0
 
 
 def read_slowness(
@@ -59,8 +63,8 @@ def read_slowness(
     straggler = bool(after[persistent] > limits.slow_share)
     named = persistent if straggler else rank
     excess = float(own[rank]) * (1.0 - 1.0 / ratio)
-    stalled = excess if ratio > _STALL_RATIO and excess > _STALL_S else 0.0
-    return tuple(after.tolist()), Slowness(named, float(ratios[named]), straggler, stalled)
+    stalled = (excess, rank, ratio) if ratio > _STALL_RATIO and excess > _STALL_S else (0.0, -1, 1.0)
+    return tuple(after.tolist()), Slowness(named, float(ratios[named]), straggler, *stalled)
 
 
 def _medians_of_others(own: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.vault.folder import VaultFolder
 from stormsail.platform.vault.image import ImageRecord
 from stormsail.platform.vault.keeper import CHUNK_BYTES, VaultKeeper, chunks
-from stormsail.platform.vault.slots import Slot
+from stormsail.platform.vault.slots import OpenSlot, Slot
 
 SIZE = 40_000
 BUDGET = 1 << 20
@@ -147,6 +147,35 @@ def test_two_copies_of_each_rank_are_kept_the_oldest_makes_room(
         there.write_copy(name, 0, saved.slots[0].bytes[: record.size_bytes].tobytes())
         there.end_copy(name, seal(record.model_copy(update={"step": step})))
     assert [len(there.images(CheckpointRef(1, step))) for step in (10, 20, 30)] == [0, 1, 1]
+    there.close()
+
+
+def test_a_copy_that_is_being_read_is_not_overwritten(saved: Saved, tmp_path_factory: pytest.TempPathFactory) -> None:
+    there = buddy(tmp_path_factory)
+    record, words = saved.record(0), saved.slots[0].bytes[: saved.record(0).size_bytes].tobytes()
+    names = []
+    for step in (10, 20):
+        names.append(there.begin_copy("node a", 0, record.size_bytes))
+        with pytest.raises(OSError, match="unavailable"):
+            OpenSlot(there.folder.slots / names[-1])  # nobody reads what is still coming
+        there.write_copy(names[-1], 0, words)
+        there.end_copy(names[-1], seal(record.model_copy(update={"step": step})))
+    older = OpenSlot(there.folder.slots / names[0])
+    assert there.begin_copy("node a", 0, record.size_bytes) == names[1]
+    newer = there.begin_copy("node a", 0, record.size_bytes)  # the sender died, and begins anew
+    assert newer == names[1]
+    there.write_copy(newer, 0, bytes(record.size_bytes))
+    assert older.bytes[: record.size_bytes].tobytes() == words
+    there.write_copy(newer, 0, words)
+    there.end_copy(newer, seal(record.model_copy(update={"step": 30})))
+    other = OpenSlot(there.folder.slots / newer)
+    with pytest.raises(StorageFullError, match="being read"):
+        there.begin_copy("node a", 0, record.size_bytes)
+    older.close()
+    other.close()
+    assert there.begin_copy("node a", 0, record.size_bytes) == names[0]
+    with pytest.raises(CheckpointError, match="no copy was begun"):
+        there.write_copy(names[1], 0, words)
     there.close()
 
 

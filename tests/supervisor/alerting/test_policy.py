@@ -32,6 +32,7 @@ DATA: dict[str, dict[str, Any]] = {
     "store.back": {"for_s": 60.0},
     "throughput.collapsed": {"tokens_per_s": 10.0, "usual_tokens_per_s": 100.0},
     "throughput.recovered": {"tokens_per_s": 100.0, "usual_tokens_per_s": 100.0},
+    "hardware.suspected": {"ranks": [3], "why": "step 7 was computed wrongly", "todo": "test the node"},
     "rank.slow": {"rank": 1, "host": "node-a", "ratio": 1.8},
     "run.exhausted": {"reason": "every tier was tried"},
     "run.failed": {"error": "no space left"},

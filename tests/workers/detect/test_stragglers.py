@@ -34,6 +34,15 @@ def test_a_single_stall_is_none_but_noted() -> None:
     assert all(one.stalled_s == 0.0 for one in found[31:])
 
 
+def test_a_stall_is_that_of_its_rank_though_another_one_is_the_straggler() -> None:
+    found = read_all([[0.1, 2.1 if step == 50 else 0.1, 0.15, 0.1] for step in range(60)])
+    assert (found[50].straggler, found[50].rank) == (True, 2)
+    assert found[50].stalled_rank == 1
+    assert found[50].stalled_ratio == pytest.approx(21.0)
+    assert found[50].stalled_s == pytest.approx(2.0)
+    assert found[51].stalled_rank == -1
+
+
 def test_a_straggler_that_recovers_is_none_any_more() -> None:
     found = read_all([[0.1, 0.3]] * 60 + [[0.1, 0.1]] * 40)
     assert found[59].straggler
