@@ -30,7 +30,7 @@ demo: $(STAMP) ## train a small model, break it three times, and watch it heal
 	@$(BIN)/stormsail train examples/quickstart.yaml --fresh
 
 test: $(STAMP) ## the whole test suite: two processes begin with a cluster each, a third one with what needs none
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## what starts no Ray, server, engine or compiler and needs no GPU: under a minute on two cores
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not cluster and not gpu and not slow" --hypothesis-profile fast $(PYTEST_ARGS)

@@ -6,10 +6,11 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from stormsail.platform.home import Home
 from stormsail.platform.storage.embedded import EmbeddedServer
@@ -28,28 +29,28 @@ settings.load_profile("stormsail")
 SLOW_FIXTURES = {"embedded_address", "built_extensions"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+# These compare with the one undisturbed run of the session; everything else in tests/cluster needs the machine alone.
+WITH_UNDISTURBED_RUN = {"test_identity.py", "test_job.py", "test_names.py", "test_survives.py"}
+
+
+class SharingScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Hands out whole files, and those that share a costly fixture together: in two processes, with a cluster each."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = PurePosixPath(nodeid.partition("::")[0])
+        if file.parent.name != "cluster":
+            return str(file)
+        return "the undisturbed run" if file.name in WITH_UNDISTURBED_RUN else "the machine"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharingScheduling | None:
+    """Our own way of handing out files."""
+    return SharingScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow, and what has to run in one process, so that nobody has to remember it."""
-    _mark_slow(items)
-    _group(items)
-
-
-def _group(items: list[pytest.Item]) -> None:
-    """Each file is a group, but those that share a costly fixture are one: the undisturbed run, and the machine."""
-    sharing: dict[Path, str] = {}
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        if "straight" in names:
-            sharing[item.path] = "straight"
-        elif "machine" in names:
-            sharing.setdefault(item.path, "machine")
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(sharing.get(item.path, item.path.as_posix())))
-
-
-def _mark_slow(items: list[pytest.Item]) -> None:
-    """What starts a server or an engine."""
+    """Mark `slow` what starts a server or an engine, so that nobody has to remember it."""
     for item in items:
         variant = getattr(item, "callspec", None)
         on_s3 = variant is not None and variant.params.get("store") == "s3"

@@ -81,6 +81,14 @@ def test_storage_may_be_one_text(load: Load) -> None:
     assert load(text, "storage.endpoint=http://localhost:9000").storage.endpoint == "http://localhost:9000"
 
 
+def test_fp16_is_refused_with_the_precisions_that_there_are(problems: Problems) -> None:
+    """Case 26: what has no loss scale cannot run out of it."""
+    (said,) = problems("name: x\ntrain: {steps: 200, precision: fp16}\n").values()
+    assert "`bf16`" in said
+    assert "`fp32`" in said
+    assert "`fp16`" in said
+
+
 class TestCase59MistypedKeys:
     """Case 59: a mistyped key is never ignored."""
 
