@@ -69,21 +69,6 @@ def test_a_bug_in_forward_shows_the_users_frames_and_none_of_ours_as_a_crash(bug
     assert "buggy.py" in frames[0]
 
 
-@pytest.fixture(scope="module")
-def moduleless(machine: Machine) -> Ended:
-    config = machine.write("no-module", model={"factory": "nowhere_to_be_found:build", "args": {}})
-    return machine.run("train", config, expect=6)
-
-
-def test_a_missing_module_is_named_with_the_places_that_were_looked_in(moduleless: Ended, machine: Machine) -> None:
-    assert "there is no module 'nowhere_to_be_found'" in moduleless.err
-    assert str(machine.folder) in moduleless.err
-
-
-def test_a_missing_module_stops_at_once(moduleless: Ended, machine: Machine) -> None:
-    assert kinds(machine.read("no-module").events).count("attempt.started") == 1
-
-
 def test_the_example_with_a_model_of_ones_own_trains_to_the_end(machine: Machine, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "custom_model", ignore=shutil.ignore_patterns("__pycache__"))
     machine.run(

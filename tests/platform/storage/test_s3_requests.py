@@ -13,7 +13,8 @@ from stormsail.platform.storage.retry import Patience
 from stormsail.platform.storage.s3_requests import S3Requests, answer_time_s
 from stormsail.platform.storage.store import StoreAddress
 
-QUICK = Patience(busy_s=5.0, away_s=5.0, first_wait_s=0.001, longest_wait_s=0.002)
+# Waits are short and limits are not: a busy machine takes seconds for a client.
+QUICK = Patience(busy_s=60.0, away_s=60.0, first_wait_s=0.001, longest_wait_s=0.002)
 CLOSED = boto.ConnectionClosedError(endpoint_url="u")
 
 
