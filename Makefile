@@ -11,6 +11,9 @@ endif
 # Two processes that compile 700 files each time would be half of the fast tests.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Several processes share the cores: threads of their own would only wait for each other, at full speed.
+test test-fast: export OMP_NUM_THREADS := 1
+
 # More words for pytest: make test PYTEST_ARGS="-k ladder -x"
 PYTEST_ARGS ?=
 PACKAGES := platform workers supervisor tuning

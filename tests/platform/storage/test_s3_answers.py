@@ -105,7 +105,7 @@ def check(strange: S3Store, fake_s3: FakeS3, name: str, answer: Raw) -> None:
         assert found.etag
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(sorted(OPERATIONS)), answer=answers())
 def test_any_answer_is_a_result_or_a_storage_error(strange: S3Store, fake_s3: FakeS3, name: str, answer: Raw) -> None:
     check(strange, fake_s3, name, answer)
