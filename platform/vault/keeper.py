@@ -6,7 +6,6 @@ called from any thread. What lies in shared memory outlives this object too: one
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mmap
 import os
@@ -245,11 +244,8 @@ class VaultKeeper:
         """Keep readers out of a slot; False if it has one. A copy that was begun and never ended is begun anew."""
         if path.name in self._receiving:
             return True
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
+        handle = slots.claim(path)
+        if handle is None:
             return False
         self._receiving[path.name] = handle
         return True
@@ -286,8 +282,7 @@ class VaultKeeper:
                     raise CheckpointError("the copy is not what was sent", where=name)
             slots.write_record(self._folder.slots / name, found)
         finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # the mapping has a handle of its own, with the same lock
-            os.close(handle)
+            slots.unclaim(handle)
 
     # --------------------------------------------------------------------------- end
 
@@ -299,7 +294,7 @@ class VaultKeeper:
     def close(self) -> None:
         """Keep the vault no longer; what is in it stays."""
         for handle in self._receiving.values():
-            os.close(handle)
+            slots.unclaim(handle)
         self._receiving = {}
         if self._held >= 0:
             os.close(self._held)

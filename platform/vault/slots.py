@@ -143,6 +143,21 @@ def create(folder: VaultFolder, name: str, size_bytes: int) -> Path:
     return path
 
 
+def claim(path: Path) -> int | None:
+    """Keep readers out of a slot that no rank has; a handle to write by, for `unclaim`, or None if it is being read."""
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    if _lock(handle, fcntl.LOCK_EX):
+        return handle
+    os.close(handle)
+    return None
+
+
+def unclaim(handle: int) -> None:
+    """Let readers in again."""
+    fcntl.flock(handle, fcntl.LOCK_UN)  # a mapping has a handle of its own, with the same lock
+    os.close(handle)
+
+
 def remove(path: Path) -> bool:
     """Unlink a slot that no process has; False if one has it."""
     handle = os.open(_lease_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
