@@ -244,18 +244,19 @@ def _mirror_until(
 
 def _last_words(mirror: Mirror, away_errors: tuple[type[BaseException], ...], *, away: bool) -> int:
     limit, pause = time.monotonic() + _LAST_WORDS_S, threading.Event()
-    while time.monotonic() < limit:
+    while True:
         try:
             mirror.open()
             mirror.copy()
             mirror.finish()
         except away_errors:
+            if time.monotonic() >= limit:
+                return 1
             pause.wait(0.5)
         else:
             if away:
                 _say("tracking.back")
             return 0
-    return 1
 
 
 def _say(kind: str, **data: str) -> None:

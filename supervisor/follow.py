@@ -17,7 +17,7 @@ from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.watch.waiting import Wait
 
 _LOOK_EVERY_S = 0.5
-_AWAY_LIMIT_S = 90.0
+_AWAY_LIMIT_S = 240.0
 _AVERAGE_OVER = 20
 _LONG_WAIT_S = 10.0
 

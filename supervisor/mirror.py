@@ -15,7 +15,9 @@ from stormsail.platform.home import Home
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.platform.tracking import MirrorSettings, flat_params
 
-_END_LIMIT_S = 30.0
+# It ends itself within half a minute of MLflow's not answering. This is for one that hangs, or that has only just been
+# started and, with its low priority on a busy machine, is still importing MLflow and making its database.
+_END_LIMIT_S = 120.0
 
 
 def settings_for(config: RunConfig, store: StoreAddress, home: Home) -> MirrorSettings | None:

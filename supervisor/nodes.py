@@ -12,7 +12,7 @@ from stormsail.platform.errors import ClusterError
 _POLL_S = 0.25
 _GRACE_TRIES = 12  # resources of processes that have just ended come back within seconds
 _QUIET_S = 5.0  # a node that answers within this has nothing to build
-_NODE_CHECK_TIMEOUT_S = 120.0
+_NODE_CHECK_TIMEOUT_S = 240.0
 
 
 def wants_gpu(config: RunConfig) -> bool:

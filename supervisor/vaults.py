@@ -27,7 +27,7 @@ Tell = Callable[..., object]
 _GIB = 1 << 30
 _SHARE = 0.5  # of the free shared memory, where no budget is configured
 _STALE_S = 600.0
-_CALL_S = 30.0
+_CALL_S = 60.0
 _LOOK_S = 5.0
 _CHUNK_S = 60.0
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from stormsail.workers.snapshot import SnapshotWriter
 
 NAMESPACE = "stormsail"
-_CALL_TIMEOUT_S = 30.0
+_CALL_TIMEOUT_S = 120.0
 _CONSULT_TIMEOUT_S = 600.0
 
 

@@ -20,7 +20,7 @@ from stormsail.platform.vault.places import BUDDY
 from stormsail.platform.vault.slots import Bytes
 
 NAMESPACE = "stormsail"
-_CALL_S = 30.0
+_CALL_S = 60.0
 
 
 def vault_name(supervisor: str, node: str) -> str:

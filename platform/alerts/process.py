@@ -28,7 +28,7 @@ from stormsail.platform.alerts.references import kept_variables, scrub
 from stormsail.platform.config.model import AlertsSection
 from stormsail.platform.errors import ConfigError
 
-LAST_WORDS_S = 10.0
+LAST_WORDS_S = 30.0
 _BUSY_S = 60.0
 
 Say = Callable[..., None]

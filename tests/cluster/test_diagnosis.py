@@ -8,7 +8,7 @@ from tests.support.machine import Machine, data, final_rows, of_kind
 from stormsail.platform.journal_events import Event
 from stormsail.supervisor.reading import ReadRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 UNSTABLE, OVERFLOW, STEPS = 50, 100, 140
 FAULTS = [
@@ -28,7 +28,7 @@ def healed(machine: Machine) -> ReadRun:
         ladder={"probation_steps": 15},
         drill={"faults": FAULTS},
     )
-    machine.run("train", config, timeout_s=270.0)
+    machine.run("train", config, timeout_s=800.0)
     return machine.read("diagnosed")
 
 

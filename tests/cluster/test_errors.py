@@ -9,7 +9,7 @@ import pytest
 from tests.support.fake_s3 import FakeS3, Refusal
 from tests.support.machine import Ended, Machine, kinds
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something"}
 

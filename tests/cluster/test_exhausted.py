@@ -7,7 +7,7 @@ from tests.support.machine import Ended, Machine, data, kinds, of_kind
 
 from stormsail.supervisor.reading import ReadRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 FIRST = 34
 

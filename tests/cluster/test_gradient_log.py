@@ -7,7 +7,7 @@ from tests.support.machine import Config, Machine, data, final_rows, of_kind, pa
 
 from stormsail.supervisor.reading import ReadRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 STEPS = 40
 KILLS = [
@@ -18,9 +18,9 @@ KILLS = [
 
 def run(machine: Machine, base: Config, name: str, log: str, **sections: object) -> ReadRun:
     config = machine.write(
-        name, train={"steps": STEPS}, data=paced(base, pace_s=0.02), checkpoint={"gradient_log": log}, **sections
+        name, train={"steps": STEPS}, data=paced(base, pace_s=0.1), checkpoint={"gradient_log": log}, **sections
     )
-    machine.run("train", config, timeout_s=350.0)
+    machine.run("train", config, timeout_s=800.0)
     return machine.read(name)
 
 

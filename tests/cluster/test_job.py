@@ -22,7 +22,7 @@ from tests.support.machine import Config, Ended, Machine, data, kinds, of_kind, 
 
 from stormsail.supervisor.reading import ReadRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
@@ -65,7 +65,7 @@ class Cluster:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300.0,
+            timeout=700.0,
             check=False,
         )
         ended = Ended(done.returncode, done.stdout, done.stderr)
@@ -121,7 +121,7 @@ def ray_node(options: list[str], variables: dict[str, str], folder: Path, *, por
         return all(listens(port) for port in ports)
 
     try:
-        wait_for(ready, bool, within_s=90.0)
+        wait_for(ready, bool, within_s=300.0)
         yield
     finally:
         process.terminate()

@@ -15,7 +15,7 @@ from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import places
 from stormsail.supervisor.reading import ReadRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 # Asks for what this machine lacks, so that its supervisor lives and waits without costing anything.
 WAITING = {"accelerator": "gpu", "wait_s": 600}
@@ -26,7 +26,7 @@ def waited(machine: Machine) -> SimpleNamespace:
     """A run that was live for a while: what a second command heard meanwhile, and how the first one ended."""
     config = machine.write("waited", cluster=WAITING)
     with machine.started("train", config) as first:
-        machine.await_events("waited", lambda events: "resources.waiting" in kinds(events), within_s=120.0)
+        machine.await_events("waited", lambda events: "resources.waiting" in kinds(events), within_s=400.0)
         second = machine.run("train", config, expect=2)
         status = machine.run("status", "waited").out
         stopped = machine.run("stop", "waited", "--reason", "enough")
@@ -34,7 +34,7 @@ def waited(machine: Machine) -> SimpleNamespace:
             second=second,
             status=status,
             stopped=stopped,
-            first=ending(first, within_s=60.0),
+            first=ending(first, within_s=200.0),
             run=machine.read("waited"),
         )
 
@@ -73,7 +73,7 @@ def twice(machine: Machine) -> tuple[list[Ended], ReadRun]:
     """The same command started twice at the same moment."""
     config = machine.write("twice", train={"steps": 10})
     with machine.started("train", config) as one, machine.started("train", config) as two:
-        ended = [ending(process, within_s=200.0) for process in (one, two)]
+        ended = [ending(process, within_s=600.0) for process in (one, two)]
     return sorted(ended, key=lambda item: item.code), machine.read("twice")
 
 

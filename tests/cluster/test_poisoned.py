@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.machine import Machine, data, final_rows, of_kind
+from tests.support.machine import Config, Machine, data, final_rows, of_kind, paced
 
 from stormsail.supervisor.reading import ReadRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def poisoned(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> ReadRun:
+def poisoned(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFactory) -> ReadRun:
     """A moment of one rank became NaN in the very update before a save; later the run crashed."""
     poison = tmp_path_factory.mktemp("poisoned") / "poison"
     poison.touch()
     config = machine.write(
         "poisoned",
         train={"steps": 50},
+        data=paced(base, pace_s=0.05),  # what was saved ten steps ago is there
         optimizer={"factory": "poisoned:build", "args": {"poison": str(poison), "at": 20}},
         drill={"faults": [{"kind": "kill", "step": 36, "rank": 0}]},
     )

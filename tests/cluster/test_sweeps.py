@@ -17,7 +17,7 @@ from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.sweep import remembered_as
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 TRIALS = 5  # four learning rates and the control; 1.1 diverges slowly enough for the scheduler to end it
 
@@ -83,7 +83,7 @@ def test_nan_is_a_result_and_a_killed_worker_is_none(machine: Machine, tmp_path:
 
 
 def test_a_killed_driver_loses_nothing_while_another_sweep_shares_the_cluster(machine: Machine) -> None:
-    slow = write(machine, "first", data={"pace_s": 0.05})
+    slow = write(machine, "first", data={"pace_s": 0.2})
     other = write(
         machine,
         "second",
@@ -91,10 +91,10 @@ def test_a_killed_driver_loses_nothing_while_another_sweep_shares_the_cluster(ma
         space={"lr": {"centre": 0.2, "factors": [1, 2]}, "beta2": [0.9], "clip": ["off"], "warmup": [0]},
     )
     with machine.started("sweep", slow) as first, machine.started("sweep", other) as second:
-        before = wait_for(lambda: _known(machine, "first"), bool, within_s=90.0)
+        before = wait_for(lambda: _known(machine, "first"), bool, within_s=400.0)
         first.kill()
-        first.wait(30.0)
-        ended = ending(second, within_s=120.0)
+        first.wait(60.0)
+        ended = ending(second, within_s=500.0)
     assert ended.code == 0, ended
     assert len(before) < TRIALS
     assert {one.trial.cell.beta2 for one in measured(machine, "second").values() if not one.trial.control} == {0.9}
@@ -124,7 +124,7 @@ def test_a_trial_can_be_a_run_and_a_tame_control_makes_a_sweep_void(machine: Mac
         "trials": {"kind": "supervised"},
     }
     path.write_text(json.dumps(sweep), encoding="utf-8")
-    ended = machine.run("sweep", path, "--json", expect=3)
+    ended = machine.run("sweep", path, "--json", expect=3, timeout_s=900.0)
     assert json.loads(ended.out.splitlines()[0])["standing"] == "void"
     found = measured(machine, "runs")
     assert {one.figures.steps for one in found.values()} == {12}

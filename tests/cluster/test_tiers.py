@@ -15,7 +15,7 @@ from stormsail.supervisor.monitors.showing import readings_of
 from stormsail.supervisor.reading import ReadRun, Row
 from stormsail.workers.schedule import scheduled_lr
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 STEPS = 220
 CRASH, OVERFLOW, DROPS = 110, 150, 205
@@ -37,7 +37,7 @@ def healed(machine: Machine) -> ReadRun:
         ladder={"probation_steps": 15},
         drill={"faults": FAULTS},
     )
-    machine.run("train", config, timeout_s=270.0)
+    machine.run("train", config, timeout_s=800.0)
     return machine.read("healed")
 
 

@@ -6,16 +6,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.machine import Ended, Machine, data, kinds, of_kind
+from tests.support.machine import Config, Ended, Machine, data, kinds, of_kind, paced
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_model"
 
 
 @pytest.fixture(scope="module")
-def raising(machine: Machine) -> Ended:
-    config = machine.write("raises", drill={"faults": [{"kind": "raise", "step": 14, "rank": 1}]})
+def raising(machine: Machine, base: Config) -> Ended:
+    faults = [{"kind": "raise", "step": 14, "rank": 1}]
+    # At this pace, what both saved at step 10 is there before one of them falls.
+    config = machine.write("raises", data=paced(base, pace_s=0.1), drill={"faults": faults})
     return machine.run("train", config, expect=6)
 
 

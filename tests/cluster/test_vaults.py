@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).parent / "modules" / "two_nodes.py"
 
@@ -21,7 +21,7 @@ def test_a_node_s_snapshots_are_on_its_buddy_and_outlive_the_vault_s_process(tmp
         env=os.environ | {"STORMSAIL_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=220,
+        timeout=700,
         check=False,
     )
     assert done.returncode == 0, done.stderr

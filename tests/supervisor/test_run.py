@@ -135,7 +135,7 @@ class Place:
     """Where the run of a test lives."""
 
     folder: Path
-    config: RunConfig = field(default_factory=small_config)
+    config: RunConfig = field(default_factory=lambda: small_config(journal={"deadline_s": LIMIT_S}))
 
     @property
     def address(self) -> StoreAddress:
@@ -276,7 +276,7 @@ class TestFaults:
         assert place.story.count("attempt.started") == 1
 
     def test_a_rank_that_hangs_ends_the_attempt(self, place: Place) -> None:
-        place.config = small_config(cluster={"workers": 2, "step_timeout_s": 0.1})
+        place.config = small_config(cluster={"workers": 2, "step_timeout_s": 3.0})
 
         def hang(crew: Crew) -> AttemptResult:
             stuck = beat(attempt=crew.attempt, step=crew.step, flight="{}")

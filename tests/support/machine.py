@@ -78,7 +78,7 @@ class Machine:
         self,
         *words: str | Path,
         expect: int = 0,
-        timeout_s: float = 180.0,
+        timeout_s: float = 600.0,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Ended:
@@ -113,7 +113,7 @@ class Machine:
             yield process
         finally:
             process.kill()
-            process.wait(30.0)
+            process.wait(60.0)
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
@@ -182,9 +182,11 @@ def brake(pedal: Path) -> Iterator[None]:
         pedal.unlink(missing_ok=True)
 
 
-def paced(base: Config, *, pace_s: float = 0.0, brake: Path | None = None, free: int = 0) -> Config:
-    """The base's data at a pace: seconds a sample; the first `free` samples of each process ignore the brake."""
-    args = {"path": base["data"]["args"]["path"], "pace_s": pace_s, "free": free}
+def paced(
+    base: Config, *, pace_s: float = 0.0, brake: Path | None = None, crawl_s: float = 0.5, free: int = 0
+) -> Config:
+    """The base's data at a pace: seconds a sample, `crawl_s` under the brake, which `free` samples of each process ignore."""
+    args = {"path": base["data"]["args"]["path"], "pace_s": pace_s, "crawl_s": crawl_s, "free": free}
     return {"factory": "paced:build", "args": args if brake is None else {**args, "brake": str(brake)}}
 
 

@@ -49,7 +49,7 @@ def join_as(made: World, home: Path, extensions: Path) -> Iterator[World]:
     os.environ["STORMSAIL_HOME"] = str(home)
     torch.set_num_threads(1)
     try:
-        worlds.form(made, local_rank=made.rank, device=CPU, timeout_s=30.0 if made.world_size == 1 else 120.0)
+        worlds.form(made, local_rank=made.rank, device=CPU, timeout_s=60.0 if made.world_size == 1 else 400.0)
         # Each engine's end collects garbage; what the whole session has imported need not be looked through each time.
         gc.freeze()
         yield made

@@ -42,7 +42,7 @@ from stormsail.workers.loop import StepLoop
 from stormsail.workers.session import Session
 from stormsail.workers.snapshot import SnapshotWriter
 
-_LIMIT_S = 240.0
+_LIMIT_S = 500.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def run_world(job: Job, world_size: int, *, home: Path, extensions: Path) -> lis
     """Run the job on so many ranks; by rank, what they tell."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=300))
     ranks = [
         context.Process(
             target=_entry,

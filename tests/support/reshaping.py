@@ -141,7 +141,7 @@ def play(asked: dict[str, Any], folder: Path) -> None:
     Raises:
         RuntimeError: A rank failed.
     """
-    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=300))
     config = tiny_config(
         train={"steps": 100, "global_batch": GLOBAL_BATCH, "micro_batch": BATCH},
         checkpoint={"every_steps": 2, "deltas": True, "deadline_s": 30.0},
@@ -161,7 +161,7 @@ def play(asked: dict[str, Any], folder: Path) -> None:
 def _be_a_rank(config: RunConfig, asked: dict[str, Any], world: World, folder: Path) -> None:
     try:
         torch.set_num_threads(1)
-        worlds.form(world, local_rank=world.rank, device=CPU, timeout_s=60.0)
+        worlds.form(world, local_rank=world.rank, device=CPU, timeout_s=300.0)
         told = Rank(config, asked, world.rank, LocalStore(folder / "run")).run()
         (folder / f"{world.generation}-{world.rank}.json").write_text(json.dumps(told))
         worlds.leave()

@@ -30,7 +30,7 @@ from stormsail.supervisor.ledger import Ledger, parent_of
 from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 ELEMENTS = 8
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def run(code: str, *words: str | Path) -> None:
@@ -18,7 +18,7 @@ def run(code: str, *words: str | Path) -> None:
         [sys.executable, "-W", "ignore", "-c", start + code, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,7 @@ def test_a_compiler_that_is_there_stays_what_it_is() -> None:
         "lean.defer_compiler(); assert torch._dynamo is before; lean.set_deterministic(deterministic=True); "
         "import torch._inductor.config as config; assert config.deterministic"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, timeout=100)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, timeout=400)
 
 
 def test_deepspeed_leaves_mlflow_alone_and_compiles_muon_s_kernels_at_their_first_call() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.rank_processes import Job, Told, run_world
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ONSET = 16
 JOB = {

@@ -9,7 +9,7 @@ from tests.support.rank_processes import Job, Told, run_world
 
 from stormsail.platform.messages import FaultKind
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SLOW_STEPS = 34
 STALLED = 8
@@ -45,8 +45,8 @@ def four(built_extensions: Path, tmp_path_factory: pytest.TempPathFactory) -> li
             "detect": {"ranks": {"slow_share": 0.4}},  # a busy machine makes others slow now and then
         },
         astray=(3, SLOW_STEPS),
-        slow=(2, 0.1),
-        stall=(1, STALLED, 2.0),
+        slow=(2, 0.25),
+        stall=(1, STALLED, 6.0),
     )
     return run_world(job, 4, home=tmp_path_factory.mktemp("four"), extensions=built_extensions)
 

@@ -9,16 +9,15 @@ from stormsail.platform.config.model import DataSection
 from stormsail.platform.data.source import ShardSource
 from stormsail.platform.data.tokens import Sample, TokenDataset
 
-_CRAWL_S = 0.5
-
 
 class Paced:
-    """Each sample takes `pace_s`; where the file `brake` is there, those after the first `free` crawl, in each process."""
+    """Each sample takes `pace_s`; while the file `brake` is there, those after the first `free` of a process `crawl_s`."""
 
-    def __init__(self, inner: ShardSource, *, pace_s: float, brake: Path | None, free: int) -> None:
+    def __init__(self, inner: ShardSource, *, pace_s: float, brake: Path | None, crawl_s: float, free: int) -> None:
         self._inner = inner
         self._pace_s = pace_s
         self._brake = brake
+        self._crawl_s = crawl_s
         self._free = free
 
     @property
@@ -30,7 +29,8 @@ class Paced:
 
     def sample(self, index: int, /) -> Sample:
         self._free -= 1
-        time.sleep(_CRAWL_S if self._free < 0 and self._brake is not None and self._brake.exists() else self._pace_s)
+        braked = self._free < 0 and self._brake is not None and self._brake.exists()
+        time.sleep(self._crawl_s if braked else self._pace_s)
         return self._inner.sample(index)
 
 
@@ -40,5 +40,6 @@ def build(section: DataSection) -> Paced:
         ShardSource(TokenDataset.open(Path(section.args["path"])), section.sequence_tokens),
         pace_s=section.args.get("pace_s", 0.0),
         brake=None if brake is None else Path(brake),
+        crawl_s=section.args.get("crawl_s", 0.0),
         free=section.args.get("free", 0),
     )

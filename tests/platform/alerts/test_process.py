@@ -73,7 +73,7 @@ def sender(line: Line, said: Ledger, pace: Pace = FAST) -> Sender:
 
 
 def test_what_was_sent_is_told_with_the_events_that_it_is_about(line: Line, said: Ledger) -> None:
-    made = sender(line, said)
+    made = sender(line, said, Pace(group_s=60.0, every_s=0.01, give_up_s=60.0))  # `end` sends what waits
     made.add(an_alert(3))
     made.add(an_alert(5))
     made.end()

@@ -73,7 +73,7 @@ def test_slow_down_that_does_not_end_costs_the_save(kit: Kit, store: S3Store, fa
 def test_a_server_that_stalls_for_ever_costs_a_bounded_time_and_the_save(
     kit: Kit, store: S3Store, fake_s3: FakeS3, stage: str
 ) -> None:
-    quick = S3Store(replace(store._address, timeout_s=1.5), patience=BRIEF)
+    quick = S3Store(replace(store._address, timeout_s=2.5), patience=BRIEF)
     fake_s3.rule = lambda method, path, _headers: Stall(30.0) if method == "PUT" and stage in path else None
     with pytest.raises(StorageUnavailableError, match="timed out") as caught:
         kit.save(quick, kit.state(2), REF)

@@ -175,7 +175,7 @@ def test_leftovers_of_killed_writers_are_removed_and_live_ones_kept(tmp_path: Pa
 
 def _race(folder: Path, gate: multiprocessing.synchronize.Barrier, digests: multiprocessing.Queue[str]) -> None:
     def chunks() -> list[npt.NDArray[np.int64]]:
-        gate.wait(30)
+        gate.wait(100)
         return [np.arange(5000, dtype=np.int64) % 256]
 
     digests.put(write_shards(folder, chunks(), vocab_size=256, shard_tokens=1000, source="race").digest)
@@ -187,9 +187,9 @@ def test_two_processes_that_write_one_folder_at_once_both_succeed(tmp_path: Path
     writers = [context.Process(target=_race, args=(tmp_path / "data", gate, digests)) for _ in range(2)]
     for writer in writers:
         writer.start()
-    found = {digests.get(timeout=30) for _ in writers}
+    found = {digests.get(timeout=100) for _ in writers}
     for writer in writers:
-        writer.join(30)
+        writer.join(100)
     assert [writer.exitcode for writer in writers] == [0, 0]
     assert found == {TokenDataset.open(tmp_path / "data").spec.digest}
     assert _temporaries(tmp_path) == []

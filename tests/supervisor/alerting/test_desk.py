@@ -104,7 +104,7 @@ def test_a_process_that_dies_is_said_and_harms_nobody(ledger: Ledger, folder: Pa
 def test_one_that_never_answers_is_left_in_the_end(
     ledger: Ledger, folder: Path, store: FragileStore, ear: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desks, "LAST_WORDS_S", -19.9)
+    monkeypatch.setattr(desks, "LAST_WORDS_S", -59.9)
     ear.silent = True
     made = desk(ledger, folder, timeout_s=60.0)
     ledger.note("checkpoint.alert", step=9, missed=3, why="no space")

@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], bool]], None]:
-    def wait(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    def wait(condition: Callable[[], bool], limit_s: float = 240.0) -> None:
         deadline = time.monotonic() + limit_s
         while not condition():
             assert time.monotonic() < deadline, "did not happen in time"

@@ -113,7 +113,7 @@ def test_a_home_that_another_machine_uses_is_refused(home: Home) -> None:
 
 
 def test_an_unused_host_ends_by_itself(home: Home, wait_until: Wait, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STORMSAIL_HOST_IDLE_S", "0.5")
+    monkeypatch.setenv("STORMSAIL_HOST_IDLE_S", "5")
     info = start(home)
     wait_until(lambda: not info.identity.is_alive())
     assert "unused for" in HostPaths.of(home).log.read_text()

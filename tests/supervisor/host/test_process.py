@@ -20,7 +20,7 @@ from stormsail.supervisor.host.info import HostInfo
 from stormsail.supervisor.host.lease import hold
 from stormsail.supervisor.host.paths import HostPaths
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 Wait = Callable[[Callable[[], bool]], None]
 Processes = Callable[[Home, int], list[str]]
@@ -40,18 +40,18 @@ class Supervisor:
 """
 START_RUN = """
 actor = Supervisor.options(name="run:" + sys.argv[1], lifetime="detached").remote()
-print(ray.get(actor.pid.remote(), timeout=60), flush=True)
+print(ray.get(actor.pid.remote(), timeout=240), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 ASK_RUN = """
-print(ray.get(ray.get_actor("run:" + sys.argv[1]).pid.remote(), timeout=60))
+print(ray.get(ray.get_actor("run:" + sys.argv[1]).pid.remote(), timeout=240))
 """
 END_RUN = """
 ray.kill(ray.get_actor("run:" + sys.argv[1]))
 """
 LISTENING = """
 actor = Supervisor.remote()
-print(ray.get(actor.environment.remote(), timeout=60)["RAY_AUTH_MODE"], len(ray.nodes()), ray.nodes()[0]["NodeManagerAddress"])
+print(ray.get(actor.environment.remote(), timeout=240)["RAY_AUTH_MODE"], len(ray.nodes()), ray.nodes()[0]["NodeManagerAddress"])
 """
 
 
@@ -63,7 +63,7 @@ def driver(
         env=os.environ | {"STORMSAIL_HOME": str(home.path)},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
         check=False,
     )
     assert done.returncode == expect, done.stderr
