@@ -19,7 +19,7 @@ PYTEST_ARGS ?=
 PACKAGES := platform workers supervisor tuning
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format clean
+.PHONY: help setup demo test test-fast lint bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,9 @@ lint: $(STAMP) ## style, types, import directions, spelling, dependencies, layou
 	$(BIN)/codespell
 	$(BIN)/deptry $(PACKAGES)
 	$(BIN)/python -m pytest -q tests/layout
+
+bench: $(STAMP) ## the benchmarks in their small forms, some minutes each; docs/benchmarks.md holds the full ones
+	@for name in detectors diagnosis overhead checkpoint sweeps; do $(BIN)/python benchmarks/$$name.py --small || exit 1; done
 
 format: $(STAMP) ## let ruff repair what it can
 	$(BIN)/ruff check --fix .

@@ -32,6 +32,7 @@ def healed(machine: Machine) -> ReadRun:
     config = machine.write(
         "healed",
         train={"steps": STEPS},
+        checkpoint={"keep_every_steps": 50, "max_deltas": 2},
         detect={"spike": {"grace_steps": 4}},
         rollback={"min_steps": 10},
         ladder={"probation_steps": 15},
@@ -195,6 +196,15 @@ def test_nothing_is_known_good_while_a_numeric_episode_is_open(healed: ReadRun) 
             open_since = None
         elif event.kind == "checkpoint.good":
             assert open_since is None, f"{event} while the episode of {open_since} is open"
+
+
+def test_what_is_kept_for_long_was_folded_by_a_ray_task(machine: Machine, healed: ReadRun) -> None:
+    assert "checkpoint.fold_failed" not in kinds(healed.events)
+    folded = {(data(event)["generation"], event.step) for event in of_kind(healed.events, "checkpoint.folded")}
+    shelf = machine.run("checkpoints", "ls", "healed", "--json").json["checkpoints"]
+    assert folded
+    assert folded == {(row["generation"], row["step"]) for row in shelf if row["folded"]}
+    assert machine.run("checkpoints", "verify", "healed", "--json").json["problems"] == []
 
 
 def test_the_report_names_the_tier_that_cured_each(machine: Machine, healed: ReadRun) -> None:
