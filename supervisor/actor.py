@@ -127,7 +127,6 @@ class SupervisorActor:
         nodes.prepare_nodes(version=self._spec.version, deadline_s=_EXTENSIONS_DEADLINE_S, tell=tell)
 
     def _wait_for_room(self, config: RunConfig, tell: Any, cancelled: Any) -> None:
-        give_back(self._run.ledger.record.room)
         nodes.wait_for_resources(config, use_gpu=nodes.wants_gpu(config), tell=tell, cancelled=cancelled)
 
     def _attempt(self, config: RunConfig, attempt: int) -> AttemptResult:
@@ -144,11 +143,7 @@ class SupervisorActor:
         try:
             return run_attempt(config, assignment, use_gpu=nodes.wants_gpu(config), storage_path=spec.ray_path)
         finally:
-            give_back(self._run.ledger.record.room)
-
-    def placed(self, attempt: int, room: str) -> None:
-        """Where the workers of an attempt lie: called by Ray Train's controller (`room.py`)."""
-        self._run.ledger.note("attempt.placed", attempt=attempt, room=room)
+            give_back()
 
     # Workers: some calls wait, heartbeats must always get through, so each kind has threads of its own.
 

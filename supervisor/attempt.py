@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.supervisor.attempt_result import AttemptResult
-from stormsail.supervisor.room import room_note
 from stormsail.workers.entry import Assignment, worker_main
 
 # What Ray Train raises where it got no placement group; the types have no public name.
@@ -57,15 +56,11 @@ def torch_config(backend: str) -> BackendConfig:
     return WorldConfig()
 
 
-def trainer_class(actor: str, attempt: int) -> type[TorchTrainer]:
+def trainer_class() -> type[TorchTrainer]:
     """A `TorchTrainer` without two processes of Ray Train's that would cost each start some seconds on a small machine.
 
     One hands out Ray datasets: data come from the run's own source. The other gives the workers' room back if the
     controller dies: the supervisor does (`room.py`).
-
-    Args:
-        actor: The supervisor's name.
-        attempt: The attempt.
     """
     from ray.train.torch import TorchTrainer
     from ray.train.v2._internal.callbacks import DatasetsCallback
@@ -77,8 +72,7 @@ def trainer_class(actor: str, attempt: int) -> type[TorchTrainer]:
         """The trainer of an attempt."""
 
         def _create_default_callbacks(self) -> list[Any]:
-            kept = [made for made in super()._create_default_callbacks() if not isinstance(made, left_out)]
-            return [*kept, room_note(actor, attempt)]
+            return [made for made in super()._create_default_callbacks() if not isinstance(made, left_out)]
 
     return WorldTrainer
 
@@ -96,7 +90,7 @@ def run_attempt(config: RunConfig, assignment: Assignment, *, use_gpu: bool, sto
     from ray.train import ControllerError, FailureConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
     from ray.train import RunConfig as RayRunConfig
 
-    trainer = trainer_class(assignment.actor, assignment.attempt)(
+    trainer = trainer_class()(
         worker_main,
         train_loop_config={"assignment": assignment},
         torch_config=torch_config("nccl" if use_gpu else "gloo"),

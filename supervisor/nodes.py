@@ -8,6 +8,7 @@ from typing import Any
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import ClusterError
+from stormsail.supervisor.room import give_back
 
 _POLL_S = 0.25
 _GRACE_TRIES = 12  # resources of processes that have just ended come back within seconds
@@ -56,6 +57,7 @@ def wait_for_resources(
             if told:
                 tell("resources.ready")
             return
+        give_back()  # what a controller left that died
         if time.monotonic() - begun > config.cluster.wait_s:  # the clock of the wall may jump meanwhile
             raise ClusterError(
                 f"no room for {config.cluster.workers} workers within {config.cluster.wait_s:.0f} s: {_spell(short)}",

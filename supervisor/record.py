@@ -37,7 +37,6 @@ class Record:
 
     Attributes:
         attempt: Number of the newest attempt (0: none yet).
-        room: The newest attempt's placement group, in hexadecimal digits, or "".
         generation: Number of the newest generation (0: none yet).
         generations: All of them, oldest first.
         commits: Committed checkpoints, oldest first.
@@ -58,7 +57,6 @@ class Record:
     """
 
     attempt: int = 0
-    room: str = ""
     generation: int = 0
     generations: tuple[Generation, ...] = ()
     commits: tuple[CommittedCheckpoint, ...] = ()
@@ -117,10 +115,6 @@ def _started(record: Record, event: Event) -> Record:
 
 def _attempt(record: Record, event: Event) -> Record:
     return replace(record, attempt=int(_data(event)["attempt"]))
-
-
-def _placed(record: Record, event: Event) -> Record:
-    return replace(record, room=str(_data(event)["room"]))
 
 
 def _generation(record: Record, event: Event) -> Record:
@@ -198,7 +192,6 @@ _HANDLERS = {
     "run.started": _started,
     "run.continued": _started,
     "attempt.started": _attempt,
-    "attempt.placed": _placed,
     "generation.created": _generation,
     "ladder.decided": _decided,
     "episode.closed": _ladder_moved,

@@ -1,49 +1,25 @@
-"""The room that Ray Train reserves for an attempt: noted in the journal, and given back should its controller die.
+"""Giving back the room that Ray Train reserved for the workers of an attempt whose controller has died.
 
-Ray Train keeps a process beside every controller for that, which asks for the controller's health each second. Here the
-supervisor is that process, and one that was replaced finds in the journal what it has to give back.
+Ray keeps a placement group until both its maker and the job are gone, so that a dead controller's would keep its run
+from starting again. Ray Train has a process beside every controller for that, which learns of the room only after the
+workers live. Here the supervisor asks Ray which groups of its job have lost their maker, at whatever moment it died.
 """
 
 from __future__ import annotations
 
-from typing import Any
 
-from stormsail.workers.entry import NAMESPACE
-
-_ANSWER_LIMIT_S = 30.0
-
-
-def room_note(actor: str, attempt: int) -> Any:
-    """A Ray Train callback that tells the supervisor which placement group its workers lie in.
-
-    Args:
-        actor: The supervisor's name.
-        attempt: The attempt.
-    """
-    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
-
-    class RoomNote(WorkerGroupCallback):  # type: ignore[misc]  # Ray has no types
-        """Runs in the controller."""
-
-        def after_worker_group_start(self, worker_group: Any) -> None:
-            """The workers live, and none has begun."""
-            import ray
-
-            group = worker_group.get_worker_group_state().placement_group_handle.placement_group
-            supervisor = ray.get_actor(actor, namespace=NAMESPACE)
-            ray.get(supervisor.placed.remote(attempt, group.id.hex()), timeout=_ANSWER_LIMIT_S)
-
-    return RoomNote()
-
-
-def give_back(room: str) -> None:
-    """Remove a placement group; one that is gone already stays gone.
-
-    Args:
-        room: Its id in hexadecimal digits, or "" for none.
-    """
+def give_back() -> None:
+    """Remove the placement groups of this job whose makers are dead; others' and living ones are not touched."""
+    import ray
+    from ray._private.state import state  # the public table does not say who made a group
     from ray._raylet import PlacementGroupID
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-    if room:
-        remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(room))))
+    job = ray.get_runtime_context().get_job_id()
+    for raw in state._connect_and_get_accessor().get_placement_group_table():  # noqa: SLF001
+        group = PlacementGroupTableData.FromString(raw)
+        is_left = group.creator_actor_dead and not group.is_detached and group.state != PlacementGroupTableData.REMOVED
+        # Without a maker's id it was made by the job's driver: that is no controller's.
+        if is_left and group.creator_actor_id and group.creator_job_id.hex() == job:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))

@@ -264,7 +264,8 @@ def run_bare(
         rungs: Progress at which to report, in hundredths.
         report: Called at rungs.
     """
-    defer_compiler()
+    if factories.is_builtin(config.model.factory) and factories.is_builtin(config.optimizer.factory):
+        defer_compiler()  # a user's own code finds torch as it is
     set_deterministic(deterministic=config.train.deterministic)
     torch.set_num_threads(config.train.threads)
     trial = BareTrial(config, percentile=percentile)

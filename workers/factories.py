@@ -36,6 +36,11 @@ _PREFIX = "builtin:"
 _PATHS_SHOWN = 4
 
 
+def is_builtin(reference: str) -> bool:
+    """Whether a reference names something of ours, not the user's own code (pure)."""
+    return reference.startswith(_PREFIX)
+
+
 def build_model(section: ModelSection) -> nn.Module:
     """The model, its forward mapping (tokens, targets, mask) to a loss per token.
 
@@ -143,7 +148,7 @@ def resolve(key: str, reference: str, builtins: Mapping[str, Factory]) -> Factor
         reference: The reference.
         builtins: Functions by name.
     """
-    if reference.startswith(_PREFIX):
+    if is_builtin(reference):
         return _builtin(key, reference.removeprefix(_PREFIX), builtins)
     module_name, colon, path = reference.partition(":")
     if not (colon and module_name and path):

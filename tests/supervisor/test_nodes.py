@@ -32,6 +32,8 @@ class TestWaitingForRoom:
     @pytest.fixture(autouse=True)
     def _quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(nodes, "_POLL_S", 0.0)
+        monkeypatch.setattr(nodes, "give_back", lambda: self.given.append("back"))
+        self.given: list[str] = []
 
     @pytest.fixture
     def free(self, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
@@ -47,7 +49,7 @@ class TestWaitingForRoom:
     def test_room_at_once_is_not_worth_a_word(self, told: Told, free: list[dict[str, float]]) -> None:
         free.append({"CPU": 2.0})
         self.wait(told)
-        assert told.kinds == []
+        assert told.kinds == self.given == []
 
     def test_resources_of_processes_that_just_ended_get_a_moment(
         self, told: Told, free: list[dict[str, float]]
@@ -55,6 +57,13 @@ class TestWaitingForRoom:
         free += [{"CPU": 1.0}, {}, {"CPU": 2.0}]
         self.wait(told)
         assert told.kinds == []
+
+    def test_what_a_dead_controller_left_is_given_back_before_anything_is_waited_for(
+        self, told: Told, free: list[dict[str, float]]
+    ) -> None:
+        free += [{}, {"CPU": 2.0}]
+        self.wait(told)
+        assert self.given == ["back"]
 
     def test_a_longer_wait_is_told_and_so_is_its_end(self, told: Told, free: list[dict[str, float]]) -> None:
         free += [{"CPU": 1.0}] * 20 + [{"CPU": 2.0}]

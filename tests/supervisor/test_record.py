@@ -40,7 +40,6 @@ handled: dict[str, st.SearchStrategy[Event]] = {
     ),
     "run.continued": st.builds(lambda text: event("run.continued", config=text, stop_step=None), st.text("abc")),
     "attempt.started": st.builds(lambda n: event("attempt.started", attempt=n), counts),
-    "attempt.placed": st.builds(lambda n: event("attempt.placed", attempt=n, room=f"{n:036x}"), counts),
     "world.formed": st.builds(lambda text: event("world.formed", data_digest=text), st.text("abc")),
     "generation.created": st.builds(generation_created, counts, st.none() | counts, counts),
     "ladder.decided": st.builds(

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # Told by other events, or of interest to machines only.
 WORDLESS = {
     "generation.created",
-    "attempt.placed",
     "loop.ended",
     "incident.shadowed",
     "checkpoint.alert",

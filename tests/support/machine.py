@@ -120,6 +120,11 @@ class Machine:
 
     def ray_process(self, title: str) -> int:
         """The one process with this title on this machine's own Ray."""
+        [pid] = self.ray_processes(title)
+        return pid
+
+    def ray_processes(self, title: str) -> list[int]:
+        """All processes whose title begins so on this machine's own Ray."""
         folder = str(HostPaths.of(Home(self.home)).short)
         found = []
         for path in Path("/proc").glob("[0-9]*"):
@@ -128,8 +133,7 @@ class Machine:
                     parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
                     if folder in Path(f"/proc/{parent}/cmdline").read_text():
                         found.append(int(path.name))
-        [pid] = found
-        return pid
+        return found
 
     def command(self, *words: str | Path) -> list[str]:
         """The command line; the console script that was installed beside this Python."""

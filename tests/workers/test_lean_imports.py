@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,99 @@ assert torch.are_deterministic_algorithms_enabled()
 def test_an_optimizer_steps_without_the_compiler_and_who_compiles_gets_it(first_use: str) -> None:
     start = "lean_imports.set_deterministic(deterministic=True)\n" + MARKED_BEFORE + AN_OPTIMIZER
     run(start + NOTHING_COMPILED + first_use + COMPILED)
+
+
+LIKE_TORCH_ITSELF = {
+    "imports that look at all modules": """
+import torch.distributed.tensor, torch.distributed.fsdp
+torch.jit.trace(torch.nn.Linear(3, 3), torch.ones(3))
+""",
+    "a part is the first use": """
+import torch._dynamo.config, torch._dynamo.decorators, torch._dynamo.exc as errors
+torch._dynamo.config.suppress_errors = True
+from torch._dynamo import convert_frame
+assert convert_frame.config is torch._dynamo.config and convert_frame.config.suppress_errors
+assert convert_frame.exc is errors
+""",
+    "modules and classes stay what they are": """
+block = torch.compiler.disable(torch.nn.Linear(2, 2))
+assert len(list(block.parameters())) == 2
+assert isinstance(torch.compiler.disable(torch.nn.ReLU), type)
+""",
+    "a warning stays a warning": """
+torch.set_deterministic_debug_mode("warn")
+torch.compile(torch.nn.Linear(3, 3), backend="eager")(torch.ones(3))
+assert torch.get_deterministic_debug_mode() == 1
+""",
+    "an object that was held before": """
+import torch._dynamo as held
+graphs = []
+def backend(graph, _inputs):
+    graphs.append(graph)
+    return graph.forward
+@torch.compile(backend=backend)
+def breaks(x):
+    y = x + 1
+    held.graph_break()
+    return y * 2
+breaks(torch.ones(1))
+assert len(graphs) == 2
+held.told = 5
+assert sys.modules["torch._dynamo"].told == 5
+""",
+    "a failure may be followed by a success": """
+class Full:
+    def find_spec(self, name, *_):
+        if name == "torch._dynamo.eval_frame":
+            raise MemoryError(name)
+sys.meta_path.insert(0, Full())
+for _ in range(2):
+    try:
+        torch.compile(torch.nn.Linear(3, 3), backend="eager")
+    except MemoryError:
+        continue
+    raise AssertionError("it was imported without one of its parts")
+""",
+    "another thread trains meanwhile": """
+import threading
+layer = torch.nn.Linear(3, 3)
+optimizer = torch.optim.AdamW(layer.parameters())
+begun, over, errors = threading.Event(), threading.Event(), []
+def train():
+    try:
+        while not over.is_set():
+            layer(torch.ones(3)).sum().backward(); optimizer.step(); optimizer.zero_grad(); begun.set()
+    except BaseException as error:
+        errors.append(error)
+thread = threading.Thread(target=train)
+thread.start(); begun.wait()
+torch.compile(torch.nn.Linear(3, 3), backend="eager")(torch.ones(3))
+over.set(); thread.join()
+assert not errors, errors
+""",
+}
+
+
+IN_FORKS = """
+import json, os, traceback
+failed = []
+for name, code in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if child == 0:
+        try:
+            exec(code, {"sys": sys, "torch": torch})
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        failed.append(name)
+assert not failed, failed
+"""
+
+
+def test_who_meets_the_stand_in_finds_what_torch_has() -> None:
+    run(IN_FORKS, json.dumps(LIKE_TORCH_ITSELF))
 
 
 def test_a_compiler_that_is_there_stays_what_it_is() -> None:
