@@ -15,6 +15,8 @@ import numpy as np
 import ray
 from ray.cluster_utils import Cluster
 
+from stormsail.platform.checkpoint.keys import log_key
+from stormsail.platform.checkpoint.log_place import NodeLog
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import write_part
@@ -24,6 +26,7 @@ from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.vault.folder import VaultFolder
 from stormsail.platform.vault.image import WORD_BYTES, describe, offsets
+from stormsail.platform.vault.keeper import CHUNK_BYTES
 from stormsail.platform.vault.slots import Slot
 from stormsail.supervisor.vaults import Vaults, environment
 from stormsail.workers.places import Places
@@ -75,6 +78,11 @@ def play(logs: Path) -> None:
         say("same", bool(np.array_equal(image.words(0, ELEMENTS), words)))
         image.close()
     actor = ray.get_actor(vault_name(SUPERVISOR, here), namespace=NAMESPACE)
+    key, entry = log_key(1, 10, 0), os.urandom(CHUNK_BYTES + 1)
+    log(here).put(key, entry)
+    wait(lambda: [info.key for info in log(there).list("log/")] == [key], "the entry where it was written")
+    wait(lambda: copy_of_log(there, key) is not None, "a copy of the log on the buddy")
+    say("log", [copy_of_log(there, key) == entry, log(there).get(key) == entry])
     told.clear()
     os.kill(ray.get(actor.state.remote(), timeout=30.0).pid, signal.SIGKILL)
     wait(lambda: seen(1), "word of the vault's restart")
@@ -86,6 +94,18 @@ def play(logs: Path) -> None:
     vaults.end()
     folders = [VaultFolder.of(Home.here(), RUN_URL, node).path for node in (here, there)]
     say("left", [path.exists() for path in folders])
+
+
+def log(node: str) -> NodeLog:
+    folder = VaultFolder.of(Home.here(), RUN_URL, node)
+    return NodeLog(folder.stores, MemoryStore(), RayVaultLink(SUPERVISOR, node, 0, 1))
+
+
+def copy_of_log(node: str, key: str) -> bytes | None:
+    """What the vault itself has, without asking others."""
+    actor = ray.get_actor(vault_name(SUPERVISOR, node), namespace=NAMESPACE)
+    found: bytes | None = ray.get(actor.log_entry.remote(key), timeout=30.0)
+    return found
 
 
 def make_places(node: str, tell: Callable[..., None]) -> Places:
