@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +161,41 @@ def test_the_first_copy_waits_for_its_slots(desk: Desk) -> None:
     assert desk.take()
     assert desk.writer.wait(LIMIT_S)
     assert [part.step for part in desk.parts] == [10]
+
+
+def test_a_copy_whose_slots_are_not_there_in_time_is_left_out_and_later_ones_do_not_wait_at_all(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+    wait_for = threading.Condition.wait_for
+
+    def noted(self: threading.Condition, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        return wait_for(self, predicate, 0.0)
+
+    desk.before.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Condition, "wait_for", noted)
+        assert [desk.take(step) for step in (10, 20)] == [False, False]
+    assert waits == [module._PREPARE_S]
+    assert [why.split(":")[0] for _, _, why in desk.missed] == ["its slots are not there yet"] * 2
+    desk.before.set()
+    assert desk.writer.wait(LIMIT_S)  # as before the last save of a run, which must not be left out
+    assert desk.take(30)
+    assert desk.writer.wait(LIMIT_S)
+    assert [part.step for part in desk.parts] == [30]
+
+
+def test_saves_that_fail_never_cost_a_snapshot_that_was_written(desk: Desk) -> None:
+    """However long the store is away, the newest committed state stays in the nearest place."""
+    desk.take(10)
+    assert desk.writer.wait(LIMIT_S)
+    desk.store.go_down()
+    for step in (20, 30, 40):
+        desk.take(step)
+        assert desk.writer.wait(LIMIT_S)
+    assert [ref[1] for ref in desk.missed] == [20, 30, 40]
+    assert len(list(desk.writer.images(CheckpointRef(1, 10)))) == 1
 
 
 def test_slots_that_cannot_be_had_are_told_at_the_next_save() -> None:
