@@ -232,6 +232,7 @@ class Vaults:
         order = self.start()
         for index, known in enumerate(order):
             buddy = order[(index + 1) % len(order)] if len(order) > 1 else None
+            known.uncopied = known.uncopied and buddy is not None and buddy.name == known.buddy
             known.buddy = buddy.name if buddy is not None else None
             known.buddy_address = buddy.address if buddy is not None else ""
             known.handle.set_buddy.remote(known.buddy)
@@ -287,8 +288,8 @@ class Vaults:
             tell("vault.lost", node=known.address, why=f"{type(error).__name__}: {why}")
             return
         if state.uncopied and not known.uncopied:
+            known.uncopied = True  # told once, or a buddy that is full would be told of at each step
             tell("vault.uncopied", node=known.address, buddy=known.buddy_address, why=state.uncopied)
-        known.uncopied = bool(state.uncopied)
         if state.born_s == known.born_s:
             return
         if known.born_s:

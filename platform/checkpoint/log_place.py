@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from stormsail.platform.checkpoint.gradient_frame import Bits
 from stormsail.platform.checkpoint.keys import COMMITS, LOG, log_place, owner_of
-from stormsail.platform.errors import ObjectMissingError, StorageError
+from stormsail.platform.checkpoint.log_entry import LoggedStep, unpack_entry
+from stormsail.platform.errors import CheckpointError, InternalError, ObjectMissingError, StorageError
 from stormsail.platform.storage.store import ObjectInfo, ObjectStore
 
 
@@ -78,16 +80,21 @@ class NodeLog:
         Raises:
             StorageError: It is nowhere, or the store failed.
         """
+        return next(self.copies(key))
+
+    def copies(self, key: str) -> Iterator[bytes]:
+        """An entry from each place that has it, the nearest first; no place is asked before it is needed.
+
+        Raises:
+            StorageError: It is nowhere, or the store failed.
+        """
         for near in self._node():
             with contextlib.suppress(ObjectMissingError):  # it may have been written elsewhere
-                return near.get(key)
-        try:
-            return self._store.get(key)
-        except ObjectMissingError:
-            found = self._elsewhere.log_entry(key) if self._elsewhere is not None else None
-            if found is None:
-                raise
-            return found
+                yield near.get(key)
+        found = self._elsewhere.log_entry(key) if self._elsewhere is not None else None
+        if found is not None:
+            yield found
+        yield self._store.get(key)
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """All entries in order, each once."""
@@ -126,6 +133,26 @@ def drop_steps(held: ObjectStore, *, before: int) -> None:
         place = log_place(info.key)
         if place is not None and place[1] < before:
             held.delete(info.key)
+
+
+def read_logged(source: LogPlace, key: str) -> tuple[LoggedStep, Bits]:
+    """An entry from the nearest place that has it whole.
+
+    Raises:
+        CheckpointError: It is damaged wherever it is.
+        StorageError: It is nowhere, or the store failed.
+    """
+    damage: CheckpointError | None = None
+    copies = source.copies(key) if isinstance(source, NodeLog) else (source.get(key) for _ in range(2))
+    try:
+        for data in copies:
+            try:
+                return unpack_entry(data, key)
+            except CheckpointError as error:  # a bit can turn on its way too: another copy, or once more
+                damage = damage or error
+    except ObjectMissingError as error:
+        raise damage or error from error
+    raise damage or InternalError(f"{key} was looked for nowhere")
 
 
 def place_of_log(

@@ -35,6 +35,8 @@ from stormsail.workers.vault_link import NAMESPACE, RayVaultLink, vault_name
 SUPERVISOR = "run:two-nodes"
 RUN_URL = "file:///two-nodes"
 ELEMENTS = 5_000_000  # more than one message
+VAULT_GIB = 0.5
+TOO_MUCH_BYTES = 70 << 20  # more than the buddy keeps of another node's log
 
 
 def main() -> None:
@@ -50,7 +52,14 @@ def main() -> None:
 
 def play(logs: Path) -> None:
     told: list[tuple[str, dict[str, Any]]] = []
-    config = RunConfig.model_validate({"name": "two-nodes", "train": {"steps": 10}, "schedule": {"warmup_steps": 1}})
+    config = RunConfig.model_validate(
+        {
+            "name": "two-nodes",
+            "train": {"steps": 10},
+            "schedule": {"warmup_steps": 1},
+            "checkpoint": {"vault_gib": VAULT_GIB},
+        }
+    )
     vaults = Vaults(config, SUPERVISOR, RUN_URL, str(logs), environment())
 
     def tell(kind: str, **more: Any) -> None:
@@ -83,6 +92,10 @@ def play(logs: Path) -> None:
     wait(lambda: [info.key for info in log(there).list("log/")] == [key], "the entry where it was written")
     wait(lambda: copy_of_log(there, key) is not None, "a copy of the log on the buddy")
     say("log", [copy_of_log(there, key) == entry, log(there).get(key) == entry])
+    told.clear()
+    log(here).put(log_key(1, 11, 0), bytes(TOO_MUCH_BYTES))
+    wait(lambda: seen(1), "word of what was not copied")
+    say("uncopied", [(kind, "vault_gib" in more["why"]) for kind, more in told])
     told.clear()
     os.kill(ray.get(actor.state.remote(), timeout=30.0).pid, signal.SIGKILL)
     wait(lambda: seen(1), "word of the vault's restart")

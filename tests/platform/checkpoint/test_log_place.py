@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.platform.checkpoint.test_log_entry import BITS
+from tests.platform.checkpoint.test_log_entry import step as logged_step
 
 from stormsail.platform.checkpoint.keys import commit_key, log_key
-from stormsail.platform.checkpoint.log_place import NodeLog, place_of_log
-from stormsail.platform.errors import ObjectMissingError, StorageError
+from stormsail.platform.checkpoint.log_entry import pack_entry
+from stormsail.platform.checkpoint.log_place import NodeLog, place_of_log, read_logged
+from stormsail.platform.errors import CheckpointError, ObjectMissingError, StorageError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
@@ -104,6 +107,24 @@ def test_the_vault_hears_of_what_it_is_to_copy_and_of_what_is_spare(vault: Vault
         store.put(commit_key(CheckpointRef(1, step)), b"commit")
     place.prune(1)
     assert others.told == [KEY, 4]
+
+
+def test_a_bit_that_turned_on_its_way_from_the_store_costs_another_read(store: MemoryStore) -> None:
+    class Noisy(MemoryStore):
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            data = bytearray(super().get(key, start=start, end=end))
+            data[-1] ^= bits.pop()
+            return bytes(data)
+
+    noisy, bits = Noisy(), [0, 1]
+    noisy.put(KEY, pack_entry(logged_step(), BITS))
+    assert read_logged(noisy, KEY)[0] == logged_step()
+    bits += [1, 1]
+    with pytest.raises(CheckpointError, match=KEY):
+        read_logged(noisy, KEY)
+    for place in (store, NodeLog(tuple, store)):
+        with pytest.raises(ObjectMissingError):
+            read_logged(place, KEY)
 
 
 def test_a_node_without_a_vault_says_so(store: MemoryStore) -> None:

@@ -14,7 +14,7 @@ from stormsail.platform.checkpoint.keys import commit_key, log_key
 from stormsail.platform.checkpoint.lines import Generation
 from stormsail.platform.checkpoint.log_entry import pack_entry, unpack_entry
 from stormsail.platform.checkpoint.log_line import logged, reach
-from stormsail.platform.checkpoint.log_place import NodeLog
+from stormsail.platform.checkpoint.log_place import NodeLog, read_logged
 from stormsail.platform.errors import CheckpointError, StorageFullError
 from stormsail.platform.messages import CheckpointRef, LogSpan
 from stormsail.platform.storage.memory import MemoryStore
@@ -106,17 +106,31 @@ def test_after_the_loss_of_a_node_its_ranks_go_on_from_the_buddy(nodes: list[Nod
     assert list(store.list()) == []
 
 
+def test_a_damaged_entry_is_read_from_the_buddy(nodes: list[Node]) -> None:
+    first, second, _ = nodes
+    write(first, 0)
+    key = log_key(1, 10, 0)
+    flip(first.keeper.folder.objects / key)
+    assert np.array_equal(read_logged(first.log, key)[1], BITS)
+    flip(second.keeper.folder.copies / key)
+    with pytest.raises(CheckpointError, match=key):
+        read_logged(first.log, key)
+
+
+def flip(path: Path) -> None:
+    held = bytearray(path.read_bytes())
+    held[-1] ^= 1
+    path.write_bytes(held)
+
+
 def test_a_damaged_copy_is_found_out(nodes: list[Node]) -> None:
     first, second, _ = nodes
     write(first, 0)
     first.lose()
     key = log_key(1, 10, 0)
-    path = second.keeper.folder.copies / key
-    held = bytearray(path.read_bytes())
-    held[-1] ^= 1
-    path.write_bytes(held)
+    flip(second.keeper.folder.copies / key)
     with pytest.raises(CheckpointError, match=key):
-        unpack_entry(second.log.get(key), key)
+        read_logged(second.log, key)
 
 
 def test_copies_go_with_what_they_are_copies_of(nodes: list[Node], store: MemoryStore) -> None:
