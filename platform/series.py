@@ -1,7 +1,8 @@
 """Metric rows on the run's storage: the record from which reports and mirrors are made.
 
 Rows are collected and written as numbered objects, `series/<8 digits>.jsonl`. A store that is away never
-stops anybody: rows wait in a bounded buffer, and those that find no room are counted.
+stops anybody: rows wait in a bounded buffer, and those that find no room are counted. Each row is a sealed line: losses
+are what a repeated step is compared with, so a digit that turned must not pass for another result.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from stormsail.platform import exact_json
 from stormsail.platform.errors import PreconditionFailedError, StorageError
 from stormsail.platform.exact_json import Json
+from stormsail.platform.sealed_line import seal_line, unseal_line
 from stormsail.platform.storage.store import ObjectStore
 
 PREFIX = "series/"
@@ -69,7 +71,7 @@ class SeriesWriter:
 
     def add(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Take rows of JSON values; touches no store."""
-        lines = [exact_json.dumps(dict(row)) for row in rows]
+        lines = [seal_line(exact_json.dumps(dict(row))) for row in rows]
         with self._state:
             self._rows.extend(lines)
             excess = max(len(self._rows) - self._capacity, 0)
@@ -155,7 +157,7 @@ def _rows_of(store: ObjectStore, key: str, damaged: Damaged | None) -> Iterator[
 
 def _row_of(line: bytes, where: str) -> dict[str, Json]:
     try:
-        row = exact_json.loads(line)
+        row = exact_json.loads(unseal_line(line))
     except ValueError as error:
         raise StorageError("The metric rows are damaged", where=where) from error
     if not isinstance(row, dict):

@@ -233,6 +233,8 @@ class TestAWellBehavedRun:
         for key in ("format.json", "journal/00000002.json", "lease.json", "series/00000001.jsonl"):
             body = store.get(key)
             store.put(key, body[:20] + bytes([body[20] ^ 0x80]) + body[21:])
+        first, second, rest = store.get("series/00000001.jsonl").split(b"\n", 2)
+        store.put("series/00000001.jsonl", b"\n".join((first, second[:-9], rest)))  # more than a bit
         assert place.drive("two").supervisor.ledger.record.outcome == "finished"
         assert data_of(place.events, "journal.mended") == {"objects": ["journal/00000002.json"]}
         assert data_of(place.events, "series.damaged")["rows"] == 1
