@@ -42,6 +42,7 @@ from stormsail.platform.vault.slots import Slot
 from stormsail.workers import factories
 from stormsail.workers import world as worlds
 from stormsail.workers.batches import BatchReader
+from stormsail.workers.deltas import deltas_for
 from stormsail.workers.detect.verdict import DetectorState
 from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.extension_build import build_extensions
@@ -52,6 +53,7 @@ from stormsail.workers.snapshot import SnapshotWriter
 CPU = torch.device("cpu")
 STEPS = 20
 ROUNDS = 5
+KEYFRAME = CheckpointRef(1, 0)  # the first save; the others are differences to it, as a run makes them by default
 _LARGE = ("model.args.d_model=768", "model.args.layers=8", "model.args.heads=12")
 _LIMIT_S = 300.0
 
@@ -77,6 +79,7 @@ class Bench:
             deliver=lambda part, _meta, _took_s: self.parts.append(part),
             missed=lambda _generation, _step, why: sys.exit(f"a save was missed: {why}"),
             deadline_s=_LIMIT_S,
+            deltas=deltas_for(config, self.store, 1, lambda *what: sys.exit(f"in full: {what}")),
             acquire=self._slots,
         )
         self.scratch = [np.zeros(live.numel(), np.float32) for _, _, live in self.engine.live_buffers()]
@@ -197,7 +200,7 @@ def _rounds(bench: Bench) -> None:
         lambda _number: bench.memcpy(),
         lambda number: bench.restore(bench.save(number), vault=True),
         lambda number: bench.deepspeed_load(bench.deepspeed_save(number)),
-        lambda number: bench.restore(CheckpointRef(1, number), vault=False),
+        lambda _number: bench.restore(KEYFRAME, vault=False),
     ]
     for number in range(ROUNDS + 1):
         for work in works:

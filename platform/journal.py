@@ -3,6 +3,9 @@
 An event goes to a flushed file on this machine first and then to the store, as `journal/<8 digits>.json`
 by conditional put. The number is the fence: if somebody else has written it, this writer is not the only
 one and must stop. While the store is away, events wait in the file and follow later, in order.
+
+Each event carries its own hash. One turned bit is turned back; an object that is worse off, or gone, is taken from the
+file, where that certainly holds the same event; else nobody knows what was decided there, and the reader stops.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from stormsail.platform.errors import (
@@ -32,6 +36,10 @@ __all__ = ["PREFIX", "Event", "Journal"]
 _READERS = 8
 _HOLD_OFF_S = 10.0  # after a failure, appends do not bother a store that is away for this long
 _RETRY_S = 0.5
+_TODO = (
+    "Start the run on the machine that wrote it, whose journal.jsonl may have the event, or restore the object from a "
+    "backup; else start afresh under another name, and export what you need from its checkpoints."
+)
 _log = logging.getLogger("stormsail.journal")
 
 
@@ -46,6 +54,7 @@ class Journal:
         writer: Who writes; a process that takes the run over has another name.
         history: Events that are in the store already.
         unsent: Events that are in the file and not yet in the store.
+        mended: Keys of objects that were damaged or missing, and were written once more.
         clock: Monotonic seconds.
         sleep: Waits.
     """
@@ -58,12 +67,14 @@ class Journal:
         writer: str,
         history: tuple[Event, ...] = (),
         unsent: tuple[Entry, ...] = (),
+        mended: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._file = JournalFile(local_file)
         self._writer = writer
+        self.mended = mended
         self._history = (*history, *(entry.event for entry in unsent))
         self._next_number = len(self._history) + 1
         self._unsent = deque(unsent)
@@ -79,6 +90,8 @@ class Journal:
     def open(cls, store: ObjectStore, local_file: Path, *, writer: str, deadline_s: float = 0.0) -> Journal:
         """Continue the journal from its newest event, after sending what this writer had not sent yet.
 
+        Events that are damaged in the store, and can be known all the same, are written there once more.
+
         Args:
             store: The run's store.
             local_file: The file on this machine, there or not.
@@ -89,10 +102,14 @@ class Journal:
             FencedError: Somebody else wrote a number that this writer has given to another event.
             StorageError: The journal in the store or the file is damaged.
         """
-        stored = _read_entries(store, after=0)
-        unsent = _reconcile(stored, JournalFile(local_file), writer)
-        history = tuple(entry.event for entry in stored)
-        journal = cls(store, local_file, writer=writer, history=history, unsent=unsent)
+        file = JournalFile(local_file)
+        found = _read_entries(store, after=0, spare=file.read())
+        unsent = _reconcile(found.entries, file, writer)
+        history = tuple(entry.event for entry in found.entries)
+        for entry in found.mended:
+            store.put(event_key(entry.event.number), entry.body)  # whoever else does so writes the same bytes
+        mended = tuple(event_key(entry.event.number) for entry in found.mended)
+        journal = cls(store, local_file, writer=writer, history=history, unsent=unsent, mended=mended)
         journal.flush(deadline_s)
         return journal
 
@@ -101,9 +118,9 @@ class Journal:
         """The events in the store, those with a number above `after`, in order.
 
         Raises:
-            StorageError: A number is missing, or an event is damaged.
+            StorageError: A number is missing, or an event is damaged in more than a bit.
         """
-        return [entry.event for entry in _read_entries(store, after=after)]
+        return [entry.event for entry in _read_entries(store, after=after).entries]
 
     @property
     def history(self) -> tuple[Event, ...]:
@@ -257,24 +274,67 @@ def _as_json(data: Mapping[str, object] | None) -> dict[str, Json]:
     return dict(data or {})  # type: ignore[arg-type] # checked by the encoder
 
 
-def _read_entries(store: ObjectStore, *, after: int) -> list[Entry]:
-    found = store.list(PREFIX, start_after=event_key(after) if after else None)
-    numbers = [number for info in found if (number := event_number(info.key)) is not None]
-    for expected, number in enumerate(numbers, start=after + 1):
-        if number != expected:
-            what = f"The journal is damaged: event {expected} is missing, event {number} is there"
-            todo = "Restore the object from a backup, or start the run afresh under another name."
-            raise StorageError(what, where=f"{store.url}/{event_key(expected)}", todo=todo)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The events in the store, and those among them whose objects are not what they should be."""
+
+    entries: list[Entry]
+    mended: list[Entry]
+
+
+def _read_entries(store: ObjectStore, *, after: int, spare: Sequence[Entry] = ()) -> _Found:
+    listed = store.list(PREFIX, start_after=event_key(after) if after else None)
+    numbers = {number for info in listed if (number := event_number(info.key)) is not None}
+    places = range(after + 1, max(numbers, default=after) + 1)
+
+    def read(number: int) -> tuple[Entry, bool] | StorageError:
+        return _read_one(store, number) if number in numbers else _missing(store, number)
+
     with ThreadPoolExecutor(_READERS, thread_name_prefix="journal-read") as pool:
-        return list(pool.map(lambda number: _read_one(store, number), numbers))
+        looked = dict(zip(places, pool.map(read, places), strict=True))
+    entries: dict[int, Entry] = {}
+    mended: list[Entry] = []
+    for number in reversed(places):
+        found = looked[number]
+        entry, is_whole = found if isinstance(found, tuple) else (_same_in(spare, number, entries), False)
+        if entry is None:
+            raise found  # type: ignore[misc] # an error, as there is no entry
+        entries[number] = entry
+        if not is_whole:
+            mended.append(entry)
+    return _Found([entries[number] for number in places], mended)
 
 
-def _read_one(store: ObjectStore, number: int) -> Entry:
-    key = event_key(number)
-    entry = read_entry(store.get(key), where=f"{store.url}/{key}")
+def _read_one(store: ObjectStore, number: int) -> tuple[Entry, bool] | StorageError:
+    """An event and whether its object is as it was written, or what is wrong with it."""
+    where = f"{store.url}/{event_key(number)}"
+    body = store.get(event_key(number))
+    try:
+        entry = read_entry(body, where=where)
+    except StorageError as error:
+        error.todo = _TODO
+        return error
     if entry.event.number != number:
-        raise StorageError(f"The journal is damaged: this is event {entry.event.number}", where=f"{store.url}/{key}")
-    return entry
+        return StorageError(f"The journal is damaged: this is event {entry.event.number}", where=where, todo=_TODO)
+    return entry, entry.body == body
+
+
+def _missing(store: ObjectStore, number: int) -> StorageError:
+    what = f"The journal is damaged: event {number} is missing, and later ones are there"
+    return StorageError(what, where=f"{store.url}/{event_key(number)}", todo=_TODO)
+
+
+def _same_in(spare: Sequence[Entry], number: int, later: Mapping[int, Entry]) -> Entry | None:
+    """The file's event of this number, if the store certainly held the same.
+
+    A writer sends in order. So if the file's next event is the store's next event, and one writer made both, the store
+    has taken this one from the same file before.
+    """
+    here = {entry.event.number: entry for entry in spare}
+    entry, following, stored = here.get(number), here.get(number + 1), later.get(number + 1)
+    if entry is None or following is None or stored is None:
+        return None
+    return entry if following.body == stored.body and entry.writer == following.writer else None
 
 
 def _reconcile(stored: list[Entry], file: JournalFile, writer: str) -> tuple[Entry, ...]:

@@ -1,4 +1,4 @@
-"""What a journal event is, and how it is written: one value, one line of JSON, one key.
+"""What a journal event is, and how it is written: one value, one sealed line of JSON, one key.
 
 (pure)
 """
@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from stormsail.platform import exact_json
 from stormsail.platform.errors import StorageError
 from stormsail.platform.exact_json import Json
+from stormsail.platform.sealed_line import seal_line, unseal_line
 
 PREFIX = "journal/"
 
@@ -57,7 +58,7 @@ class Entry:
     Attributes:
         event: The event.
         writer: Who wrote it.
-        body: The stored bytes: one line of JSON without its end.
+        body: The stored bytes, as they were written: a sealed line without its end.
     """
 
     event: Event
@@ -67,23 +68,24 @@ class Entry:
 
 def make_entry(event: Event, writer: str) -> Entry:
     """The event as stored, and as it will be read back. Raises `InternalError` if its data is no JSON."""
-    body = exact_json.dumps({**asdict(event), "writer": writer})
+    body = seal_line(exact_json.dumps({**asdict(event), "writer": writer}))
     return read_entry(body, where=event_key(event.number))
 
 
 def read_entry(body: bytes, *, where: str) -> Entry:
-    """Read what `make_entry` made.
+    """Read what `make_entry` made; one turned bit is turned back.
 
     Raises:
         StorageError: These bytes are no event.
     """
     try:
-        event, writer = _fields(exact_json.loads(body))
+        whole = unseal_line(body)
+        event, writer = _fields(exact_json.loads(whole))
     except (ValueError, TypeError, KeyError) as error:
         raise _damaged(where, str(error)) from error
     if not isinstance(writer, str) or not _types_hold(event):
         raise _damaged(where, "a field has another type")
-    return Entry(event, writer, body)
+    return Entry(event, writer, seal_line(whole))
 
 
 def event_key(number: int) -> str:

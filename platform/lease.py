@@ -26,6 +26,7 @@ from stormsail.platform.errors import (
     RunExistsError,
     StorageError,
 )
+from stormsail.platform.sealed_line import seal_line, unseal_line
 from stormsail.platform.storage.store import ObjectInfo, ObjectStore
 
 KEY = "lease.json"
@@ -238,7 +239,7 @@ def _read(store: ObjectStore) -> tuple[LeaseRecord, ObjectInfo] | None:
 
 
 def _encode(record: LeaseRecord) -> bytes:
-    return exact_json.dumps(asdict(record))
+    return seal_line(exact_json.dumps(asdict(record)))
 
 
 def _decode(body: bytes, where: str) -> LeaseRecord:
@@ -248,7 +249,7 @@ def _decode(body: bytes, where: str) -> LeaseRecord:
         todo="If nobody runs this run, delete the object and start again.",
     )
     try:
-        held = exact_json.loads(body)
+        held = exact_json.loads(unseal_line(body))  # where a bit was turned, the next renewal writes it anew
     except ValueError as error:
         raise damaged from error
     if not _is_object(held) or not _is_object(owner := held.get("owner")):

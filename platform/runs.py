@@ -10,7 +10,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from stormsail.platform.errors import ConfigError, NoSuchRunError, ObjectMissingError
+from stormsail.platform.errors import ConfigError, NoSuchRunError, ObjectMissingError, StorageError
+from stormsail.platform.sealed_line import seal_line, unseal_line
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import ObjectStore, StoreAddress
 
@@ -68,7 +69,7 @@ def begin_incarnation(root: StoreAddress, name: str) -> RunPlace:
     except ObjectMissingError:
         store.put(key, _body(1), if_none_match=True)
         return _place(root, name, 1)
-    number = int(json.loads(body)["number"]) + 1
+    number = _number(body, f"{store.url}/{key}") + 1
     store.put(key, _body(number), if_match=info.etag)
     return _place(root, name, number)
 
@@ -103,8 +104,9 @@ def split_name(spoken: str) -> tuple[str, int | None]:
 
 
 def _newest(store: ObjectStore, name: str) -> int | None:
+    key = f"{name}/{_POINTER}"
     try:
-        return int(json.loads(store.get(f"{name}/{_POINTER}"))["number"])
+        return _number(store.get(key), f"{store.url}/{key}")
     except ObjectMissingError:
         return None
 
@@ -114,4 +116,20 @@ def _place(root: StoreAddress, name: str, number: int) -> RunPlace:
 
 
 def _body(number: int) -> bytes:
-    return json.dumps({"number": number}).encode()
+    return seal_line(json.dumps({"number": number}).encode())
+
+
+def _number(body: bytes, where: str) -> int:
+    """What a pointer says. Another number would be another run, and mostly an empty one, so none is guessed.
+
+    Raises:
+        StorageError: It is damaged in more than one bit.
+    """
+    try:
+        return int(json.loads(unseal_line(body))["number"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"which incarnation of the run is the newest cannot be read: {error}",
+            where=where,
+            todo="restore the object from a backup; the folders beside it are the incarnations, by their numbers",
+        ) from error

@@ -1,7 +1,8 @@
 """Metric rows on the run's storage: the record from which reports and mirrors are made.
 
 Rows are collected and written as numbered objects, `series/<8 digits>.jsonl`. A store that is away never
-stops anybody: rows wait in a bounded buffer, and those that find no room are counted.
+stops anybody: rows wait in a bounded buffer, and those that find no room are counted. Each row is a sealed line: losses
+are what a repeated step is compared with, so a digit that turned must not pass for another result.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stormsail.platform import exact_json
 from stormsail.platform.errors import PreconditionFailedError, StorageError
 from stormsail.platform.exact_json import Json
+from stormsail.platform.sealed_line import seal_line, unseal_line
 from stormsail.platform.storage.store import ObjectStore
 
 PREFIX = "series/"
@@ -25,6 +27,8 @@ _KEY = re.compile(rf"{PREFIX}(\d{{{_DIGITS}}})\.jsonl")
 _ROWS_PER_OBJECT = 10_000
 _TRIES = 100
 _log = logging.getLogger("stormsail.series")
+
+Damaged = Callable[[StorageError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class SeriesWriter:
 
     def add(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Take rows of JSON values; touches no store."""
-        lines = [exact_json.dumps(dict(row)) for row in rows]
+        lines = [seal_line(exact_json.dumps(dict(row))) for row in rows]
         with self._state:
             self._rows.extend(lines)
             excess = max(len(self._rows) - self._capacity, 0)
@@ -115,39 +119,50 @@ class SeriesWriter:
         raise StorageError(f"Other writers took {_TRIES} numbers in a row", where=f"{self._store.url}/{PREFIX}")
 
 
-def read_series(store: ObjectStore, *, after: str | None = None) -> Iterator[dict[str, Json]]:
+def read_series(
+    store: ObjectStore, *, after: str | None = None, damaged: Damaged | None = None
+) -> Iterator[dict[str, Json]]:
     """All rows in the order in which they were written.
 
     Args:
         store: The run's store.
         after: Leave out objects up to this key.
+        damaged: Told of each row that cannot be read, which is left out; None: raise instead.
 
     Raises:
-        StorageError: An object is damaged.
+        StorageError: A row is damaged, or the store failed.
     """
-    for _, rows in iter_series_objects(store, after=after):
+    for _, rows in iter_series_objects(store, after=after, damaged=damaged):
         yield from rows
 
 
 def iter_series_objects(
-    store: ObjectStore, *, after: str | None = None
+    store: ObjectStore, *, after: str | None = None, damaged: Damaged | None = None
 ) -> Iterator[tuple[str, Iterator[dict[str, Json]]]]:
     """As `read_series`, object by object: its key and its rows, so that a reader can remember where it was."""
     for info in store.list(PREFIX, start_after=after):
         if _KEY.fullmatch(info.key):
-            yield info.key, _rows_of(store, info.key)
+            yield info.key, _rows_of(store, info.key, damaged)
 
 
-def _rows_of(store: ObjectStore, key: str) -> Iterator[dict[str, Json]]:
+def _rows_of(store: ObjectStore, key: str, damaged: Damaged | None) -> Iterator[dict[str, Json]]:
     for number, line in enumerate(store.get(key).splitlines(), start=1):
-        where = f"{store.url}/{key}, line {number}"
         try:
-            row = exact_json.loads(line)
-        except ValueError as error:
-            raise StorageError("The metric rows are damaged", where=where) from error
-        if not isinstance(row, dict):
-            raise StorageError("The metric rows are damaged: not an object", where=where)
-        yield row
+            yield _row_of(line, f"{store.url}/{key}, line {number}")
+        except StorageError as error:
+            if damaged is None:
+                raise
+            damaged(error)
+
+
+def _row_of(line: bytes, where: str) -> dict[str, Json]:
+    try:
+        row = exact_json.loads(unseal_line(line))
+    except ValueError as error:
+        raise StorageError("The metric rows are damaged", where=where) from error
+    if not isinstance(row, dict):
+        raise StorageError("The metric rows are damaged: not an object", where=where)
+    return row
 
 
 def _newest(store: ObjectStore) -> int:

@@ -95,7 +95,7 @@ class SupervisorActor:
         node = ray.get_runtime_context().get_node_id()
         vault = VaultFolder.of(Home.here(), self._spec.store.url, node)
         elsewhere = RayVaultLink(self._spec.actor, node, rank=-1, ranks_here=0)
-        return place_of_log(config.checkpoint.gradient_log, open_store(self._spec.store), vault.store, elsewhere)
+        return place_of_log(config.checkpoint.gradient_log, open_store(self._spec.store), vault.stores, elsewhere)
 
     @property
     def _run(self) -> RunSupervisor:

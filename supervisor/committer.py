@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, Manifest, RankPart
-from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.checkpoint.writer import SaveAbandonedError, commit
 from stormsail.platform.errors import CheckpointError, StorageError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
@@ -58,7 +58,7 @@ class Committer:
 
     Args:
         store: The run's store.
-        deadline_s: How long a save may wait for its last part.
+        deadline_s: How long a save may wait for its last part, and how long its publication may take then.
         on_commit: Called with each published checkpoint, from this object's thread.
         on_missed: Called for each abandoned one.
         parent_of: Gives a generation's parent checkpoint.
@@ -199,6 +199,7 @@ class Committer:
             why = f"weights or moments hold numbers that are not finite: {where}"
             self._on_missed(ref.generation, ref.step, why, finite=False)
             return
+        limit_s = time.monotonic() + self._deadline_s
         try:
             manifest = commit(
                 self._store,
@@ -206,7 +207,12 @@ class Committer:
                 save.meta,
                 parent=self._parent_of(ref.generation),
                 time_s=time.time(),
+                cancelled=lambda: time.monotonic() > limit_s,
             )
+        except SaveAbandonedError:
+            why = f"all ranks wrote, but it could not be published within {self._deadline_s:.0f} s"
+            self._on_missed(ref.generation, ref.step, why)
+            return
         except (StorageError, CheckpointError) as error:
             self._on_missed(ref.generation, ref.step, str(error).replace("\n", "; "))
             return

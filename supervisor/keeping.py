@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.folding import drop_original, folded
 from stormsail.platform.checkpoint.keys import LOG
-from stormsail.platform.checkpoint.leases import leased
+from stormsail.platform.checkpoint.leases import LeaseWatch
 from stormsail.platform.checkpoint.lines import live_refs
 from stormsail.platform.checkpoint.log_line import spare
 from stormsail.platform.checkpoint.manifest import Commit
@@ -100,6 +100,8 @@ class Keeper:
         self._compactor = compactor
         self._not_folded: set[CheckpointRef] = set()
         self._dropped: set[CheckpointRef] = set()
+        self._folded_s: dict[CheckpointRef, float] = {}
+        self._leases = LeaseWatch(clock=clock)
 
     def committed(self, done: Committed) -> None:
         """A checkpoint was published; called from the committer's thread."""
@@ -193,15 +195,15 @@ class Keeper:
 
     def _retain(self) -> None:
         try:
-            self._delete_spare(time.time())
+            self._delete_spare()
         except (StorageError, CheckpointError) as error:
             # Deleting can wait; the next commit tries again.
             self._ledger.note("checkpoint.retention_failed", why=str(error).replace("\n", "; "))
 
-    def _delete_spare(self, now_s: float) -> None:
+    def _delete_spare(self) -> None:
         commits = scan_commits(self._store).commits
         folds = folded(self._store)
-        kept_by_people, read_now = pins(self._store), leased(self._store, now_s=now_s)
+        kept_by_people, read_now = pins(self._store), self._leases.held(self._store)
         with self._ledger.lock:
             # Planned and noted in one go: the ladder must not choose what is about to go, nor this what was chosen.
             record = self._ledger.record
@@ -221,17 +223,17 @@ class Keeper:
         if plan.delete:
             # A supervisor that was replaced hears of it here: what it knows of the line is old, and it may not delete.
             self._ledger.secure()
-            collect(self._store, self._without_newly_held(plan, commits, folds, now_s))
+            collect(self._store, self._without_newly_held(plan, commits, folds))
         self._compact(plan, commits, folds)
-        self._drop_originals(plan, commits, folds, read_now | loading, now_s)
+        self._drop_originals(plan, commits, folds, read_now | loading)
         if self._config.checkpoint.gradient_log != "off":
             self._delete_spare_log()
 
     def _without_newly_held(
-        self, plan: RetentionPlan, commits: Iterable[Commit], folds: Collection[CheckpointRef], now_s: float
+        self, plan: RetentionPlan, commits: Iterable[Commit], folds: Collection[CheckpointRef]
     ) -> RetentionPlan:
         """Who pinned or began to read something meanwhile may not have seen the note of its deletion."""
-        held = pins(self._store) | leased(self._store, now_s=now_s)
+        held = pins(self._store) | self._leases.held(self._store)
         needing = held - set(folds)
         held |= {commit.base for commit in commits if commit.base is not None and commit.ref in needing}
         return replace(plan, delete=tuple(ref for ref in plan.delete if ref not in held))
@@ -259,14 +261,17 @@ class Keeper:
         self,
         plan: RetentionPlan,
         commits: Iterable[Commit],
-        folds: Mapping[CheckpointRef, float],
+        folds: Collection[CheckpointRef],
         held: Collection[CheckpointRef],
-        now_s: float,
     ) -> None:
-        """The differences of what was folded a while ago: who began to read them before has finished by now."""
-        grace_s = 2 * self._config.checkpoint.deadline_s
+        """The differences of what was folded a while ago: who began to read them before has finished by now.
+
+        A while by this process's steady clock, from when it first saw the fold: no clock that jumps cuts it short.
+        """
+        now_s, grace_s = self._clock(), 2 * self._config.checkpoint.deadline_s
+        self._folded_s = {ref: self._folded_s.get(ref, now_s) for ref in folds}
         for commit in commits:
-            folded_s = folds.get(commit.ref)
+            folded_s = self._folded_s.get(commit.ref)
             if folded_s is None or folded_s > now_s - grace_s or commit.ref in held or commit.ref not in plan.keep:
                 continue
             if commit.ref not in self._dropped:

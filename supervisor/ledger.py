@@ -91,12 +91,18 @@ class Ledger:
         self._line: dict[int, StepRow] = {}
         self._before_fork: dict[int, StepRow] = {}
         self.highest = -1
+        self.damaged_rows: list[str] = []
         self._read_past(store)
 
     @property
     def is_new(self) -> bool:
         """Whether the run has no past."""
         return not self._events
+
+    @property
+    def mended(self) -> tuple[str, ...]:
+        """Objects of the journal that were damaged, and were written once more."""
+        return self._journal.mended
 
     @property
     def record(self) -> Record:
@@ -258,10 +264,14 @@ class Ledger:
     def _read_past(self, store: ObjectStore) -> None:
         """Take up what earlier supervisors saw, fork by fork as they did: what was thrown away need not come again."""
         forks = deque(self._record.generations)
-        for row in read_series(store):
-            while forks and forks[0].number <= _number(row["generation"]):
+        for row in read_series(store, damaged=lambda error: self.damaged_rows.append(error.where)):
+            generation, step, loss = (_number(row.get(name)) for name in ("generation", "step", "loss"))
+            if not (math.isfinite(generation) and math.isfinite(step)):
+                self.damaged_rows.append(f"a row of {row.get('step')!r}, generation {row.get('generation')!r}")
+                continue
+            while forks and forks[0].number <= generation:
                 self.fork_at(forks.popleft().fork_step)
-            self._remember_loss(int(_number(row["step"])), _number(row["loss"]))
+            self._remember_loss(int(step), loss)
         for made in forks:
             self.fork_at(made.fork_step)
 

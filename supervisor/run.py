@@ -226,7 +226,14 @@ class RunSupervisor:
             claim=self.spec.owner_id,
             durable=True,
         )
-        ensure_format(self._store)
+        if self.ledger.mended:
+            self.ledger.note("journal.mended", objects=list(self.ledger.mended))
+        if self.ledger.damaged_rows:
+            rows = self.ledger.damaged_rows
+            self.ledger.note("series.damaged", rows=len(rows), first=rows[0])
+        damage = ensure_format(self._store)
+        if damage:
+            self.ledger.note("format.rewritten", why=damage)
         self._keeper.adopt()
         self._keeper.sweep(time.time())
         settings = mirror.settings_for(self.config, self.spec.store, Home.here())

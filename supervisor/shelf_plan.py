@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.folding import folded
-from stormsail.platform.checkpoint.leases import leased
+from stormsail.platform.checkpoint.leases import LeaseWatch
 from stormsail.platform.checkpoint.lines import list_generations, live_refs
 from stormsail.platform.checkpoint.pins import pins
 from stormsail.platform.config.dump import parse_dump
@@ -37,7 +36,7 @@ def plan_shelf(place: RunPlace) -> list[dict[str, Any]]:
         good=record.good,
         live=live,
         pinned=pinned,
-        held=leased(store, now_s=time.time()),
+        held=LeaseWatch().held(store),
         folds=folds,
     )
     needed = {commit.base for commit in commits if commit.ref in plan.keep and commit.ref not in folds}

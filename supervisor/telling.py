@@ -115,8 +115,14 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "place.damaged": lambda e, d: (
         f"a copy of checkpoint {d['ref_generation']}/{e.step} was put aside, the next place is tried: {d['why']}"
     ),
+    "journal.mended": lambda _e, d: f"damaged in the store and written once more: {', '.join(d['objects'])}",
+    "series.damaged": lambda _e, d: f"{d['rows']} metric rows cannot be read, and are left out: {d['first']}",
+    "format.rewritten": lambda _e, d: f"the format record was damaged and is written anew: {d['why']}",
     "vault.opened": lambda _e, d: f"vault of {d['budget_bytes'] / _GIB:.1f} GiB on {d['node']}, {d['buddy']}",
     "vault.restarted": lambda _e, d: f"the vault on {d['node']} was restarted; it holds {d['images']} snapshots",
+    "vault.uncopied": lambda _e, d: (
+        f"the vault on {d['node']} could not copy to {d['buddy']}: {d['why']}; what it holds would be lost with its node"
+    ),
     "vault.lost": lambda _e, d: f"the vault on {d['node']} is gone: {d['why']}; training goes on",
     "snapshot.unpinned": lambda _e, d: f"rank {d['rank']} copies its snapshots to plain memory, slower: {d['why']}",
     "vault.unused": lambda _e, d: f"rank {d['rank']} keeps its snapshots in its own memory: {d['why']}",

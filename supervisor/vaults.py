@@ -8,17 +8,19 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import ObjectMissingError, StormsailError
+from stormsail.platform.errors import StormsailError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectInfo
 from stormsail.platform.vault.folder import VaultFolder, shared_memory_bytes, sweep
 from stormsail.platform.vault.keeper import VaultKeeper, VaultState
+from stormsail.platform.vault.log_copies import LogCopies
 from stormsail.workers import quiet
 from stormsail.workers.vault_link import NAMESPACE, vault_name
 
@@ -50,20 +52,27 @@ class VaultActor:
         # What a vault before this one had taken is free for this one.
         free = shared_memory_bytes() + folder.used_bytes()
         self._keeper = VaultKeeper(folder, budget_of(vault_gib, free))
+        self._log = LogCopies(folder)
         self._buddy: Any = None
-        self._outbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._buddy_name: str | None = None
+        self._uncopied = ""
+        self._outbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         threading.Thread(target=self._copy_on, name="stormsail-vault-copies", daemon=True).start()
 
     def state(self) -> VaultState:
         """See `VaultKeeper.state`."""
-        return self._keeper.state()
+        return replace(self._keeper.state(), uncopied=self._uncopied)
 
     def set_buddy(self, name: str | None) -> None:
-        """Which vault gets copies of this node's images, by the name of its actor."""
+        """Which vault gets copies of this node's images and log, by the name of its actor."""
         import ray
 
         self._buddy = ray.get_actor(name, namespace=NAMESPACE) if name is not None else None
         self._keeper.expect_copies(expected=name is not None)
+        if name is not None and name != self._buddy_name:
+            for key in self._log.held():  # a new buddy has none of it, and a new process does not know what it has
+                self.logged(key)
+        self._buddy_name = name
 
     def slots(self, rank: int, size_bytes: int, wanted: int, ranks_here: int) -> list[str]:
         """See `VaultKeeper.slots`."""
@@ -72,7 +81,17 @@ class VaultActor:
     def sealed(self, name: str) -> None:
         """A rank of this node has sealed an image."""
         if self._buddy is not None:
-            self._outbox.put(name)
+            self._outbox.put(partial(self._copy, name))
+
+    def logged(self, key: str) -> None:
+        """A rank of this node has logged a step."""
+        if self._buddy is not None:
+            self._outbox.put(partial(self._copy_entry, key))
+
+    def log_spared(self, step: int) -> None:
+        """A rank of this node needs the log of earlier steps no longer."""
+        if self._buddy is not None:
+            self._outbox.put(partial(self._spare, step))
 
     def images(self, ref: CheckpointRef) -> list[tuple[str, bytes]]:
         """See `VaultKeeper.images`."""
@@ -100,16 +119,19 @@ class VaultActor:
 
     def log_infos(self, prefix: str, start_after: str | None) -> list[ObjectInfo]:
         """What this node holds of the gradient log."""
-        store = self._keeper.folder.store()
-        return [] if store is None else list(store.list(prefix, start_after=start_after))
+        return list(self._log.infos(prefix, start_after))
 
     def log_entry(self, key: str) -> bytes | None:
         """An entry of the gradient log that this node holds, or None."""
-        store = self._keeper.folder.store()
-        try:
-            return None if store is None else store.get(key)
-        except ObjectMissingError:
-            return None
+        return self._log.entry(key)
+
+    def receive_log(self, key: str, size_bytes: int, offset: int, data: bytes) -> bool:
+        """See `LogCopies.receive`."""
+        return self._log.receive(key, size_bytes, offset, data)
+
+    def spare_log(self, step: int) -> None:
+        """See `LogCopies.spare`."""
+        self._log.spare(step)
 
     def end(self) -> None:
         """See `VaultKeeper.end`."""
@@ -117,12 +139,15 @@ class VaultActor:
 
     def _copy_on(self) -> None:
         while True:
-            name = self._outbox.get()
+            work = self._outbox.get()
             try:
-                self._copy(name)
+                work()
+                self._uncopied = ""
             except StormsailError as error:
-                print(f"no copy of {name}: {error}", flush=True)  # noqa: T201 - the actor's log
+                self._uncopied = str(error).replace("\n", "; ")
+                print(f"not copied: {error}", flush=True)  # noqa: T201 - the actor's log
             except Exception as error:  # noqa: BLE001 - the thread's entry: one copy less, the next one may succeed
+                self._uncopied = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
                 traceback.print_exception(error)
 
     def _copy(self, name: str) -> None:
@@ -138,6 +163,20 @@ class VaultActor:
             lambda there, record: ray.get(buddy.end_copy.remote(there, record), timeout=_CHUNK_S),
         )
 
+    def _copy_entry(self, key: str) -> None:
+        import ray
+
+        buddy = self._buddy
+        if buddy is not None:
+            self._log.send(key, lambda *part: bool(ray.get(buddy.receive_log.remote(*part), timeout=_CHUNK_S)))
+
+    def _spare(self, step: int) -> None:
+        import ray
+
+        buddy = self._buddy
+        if buddy is not None:
+            ray.get(buddy.spare_log.remote(step), timeout=_CHUNK_S)
+
 
 @dataclass(slots=True)
 class _Known:
@@ -152,6 +191,7 @@ class _Known:
     born_s: float = 0.0
     asked: Any = None
     lost: bool = False
+    uncopied: bool = False
 
 
 @dataclass(slots=True)
@@ -192,6 +232,7 @@ class Vaults:
         order = self.start()
         for index, known in enumerate(order):
             buddy = order[(index + 1) % len(order)] if len(order) > 1 else None
+            known.uncopied = known.uncopied and buddy is not None and buddy.name == known.buddy
             known.buddy = buddy.name if buddy is not None else None
             known.buddy_address = buddy.address if buddy is not None else ""
             known.handle.set_buddy.remote(known.buddy)
@@ -246,6 +287,9 @@ class Vaults:
             why = next(iter(str(error).strip().splitlines()), "")
             tell("vault.lost", node=known.address, why=f"{type(error).__name__}: {why}")
             return
+        if state.uncopied and not known.uncopied:
+            known.uncopied = True  # told once, or a buddy that is full would be told of at each step
+            tell("vault.uncopied", node=known.address, buddy=known.buddy_address, why=state.uncopied)
         if state.born_s == known.born_s:
             return
         if known.born_s:

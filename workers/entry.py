@@ -236,7 +236,7 @@ class _Worker:
 
         folder, node = self._vault()
         elsewhere = RayVaultLink(self.assignment.actor, node, self.worker_rank, ranks_here=0)
-        return place_of_log(self.config.checkpoint.gradient_log, store, folder.store, elsewhere)
+        return place_of_log(self.config.checkpoint.gradient_log, store, folder.stores, elsewhere)
 
     def _begin_generation(self, generation: int, snapshots: SnapshotWriter) -> None:
         snapshots.drop_before(generation)

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 
 from stormsail.platform.checkpoint.gradient_frame import Bits
 from stormsail.platform.checkpoint.keys import log_key
-from stormsail.platform.checkpoint.log_entry import LoggedStep, unpack_entry
-from stormsail.platform.checkpoint.log_place import LogPlace
+from stormsail.platform.checkpoint.log_entry import LoggedStep
+from stormsail.platform.checkpoint.log_place import LogPlace, read_logged
 from stormsail.platform.errors import CheckpointError, InternalError, StorageError
 from stormsail.platform.messages import LogSpan, StepRow
 from stormsail.workers import vitals
@@ -124,7 +124,7 @@ def _read(engine: ZeroEngine, source: LogPlace, place: tuple[int, int], rank: in
     generation, step = place
     key = log_key(generation, step, rank)
     try:
-        entry, bits = unpack_entry(source.get(key), key)
+        entry, bits = read_logged(source, key)
     except (CheckpointError, StorageError) as error:
         return str(error).replace("\n", "; ")
     if (entry.generation, entry.step, entry.rank) != (generation, step, rank):

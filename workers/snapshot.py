@@ -36,7 +36,7 @@ Missed = Callable[[int, int, str], None]
 Written = Callable[[int], None]
 Acquire = Callable[[int], Sequence[Slot]]
 
-_PREPARE_S = 120.0  # for slots to be there when the first snapshot is due
+_PREPARE_S = 2.0  # that the first snapshot may wait for its slots, once
 
 
 def two_private_slots(size_bytes: int) -> list[Slot]:
@@ -131,6 +131,8 @@ class SnapshotWriter:
         self._engine: Callable[[], ZeroEngine | None] = lambda: None
         self._layout: _Layout | None = None
         self._ring: Ring | None = None
+        self._asked_s = 0.0
+        self._has_waited = False
         self._thread = threading.Thread(target=self._run, name="stormsail-snapshot", daemon=True)
         self._thread.start()
 
@@ -147,20 +149,22 @@ class SnapshotWriter:
         if self._ring is not None:
             self._ring.close()
         self._layout, self._ring = layout, None
+        self._asked_s, self._has_waited = time.monotonic(), False
         threading.Thread(target=self._get_slots, args=(layout,), name="stormsail-slots", daemon=True).start()
 
     def take(self, engine: ZeroEngine, *, generation: int, step: int, meta: CheckpointMeta | None) -> bool:
         """Copy the state now and write it later.
 
         Returns:
-            False if earlier saves have not finished and this one was left out.
+            False if there is no slot for it: earlier saves have not finished, or the slots are not there yet. Only the
+            first one waits for them, a moment; this one was left out.
         """
         keyframe = self._deltas.plan(CheckpointRef(generation, step)) if self._deltas is not None else None
         self.prepare(engine)  # in time, if it was not called before
         ring, layout = self._slots(), self._layout
         slot = ring.take() if ring is not None else None
         if ring is None or slot is None or layout is None:
-            self._missed(generation, step, f"{self._pending} earlier saves are still being written")
+            self._missed(generation, step, self._why_no_slot(ring))
             return False
         live = [tensor for piece, _, tensor in engine.live_buffers() if piece.count]
         sums = copy_with_sums(live, [shard.words for shard in layout.shards(slot)])
@@ -169,9 +173,19 @@ class SnapshotWriter:
         self._jobs.put(_Job(generation, step, ring, slot, layout, sums, meta, time.monotonic(), keyframe))
         return True
 
+    def _why_no_slot(self, ring: Ring | None) -> str:
+        if ring is None:
+            waited_s = time.monotonic() - self._asked_s
+            return f"its slots are not there yet: memory for them was asked for {waited_s:.0f} s ago"
+        if self._pending:
+            return f"{self._pending} earlier saves are still being written"
+        return "all slots are being read by somebody else"
+
     def _slots(self) -> Ring | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._ring is not None or self._broken is not None, _PREPARE_S)
+            if not self._has_waited:
+                self._changed.wait_for(self._has_slots, _PREPARE_S)
+                self._has_waited = True
             if self._broken is not None:
                 raise InternalError(
                     f"saving has broken: {type(self._broken).__name__}: {self._broken}"
@@ -187,9 +201,16 @@ class SnapshotWriter:
         self._oldest_generation = generation
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until nothing is pending. Returns False if the time ran out."""
+        """Wait until nothing is pending, slots that were asked for included. Returns False if the time ran out."""
+
+        def settled() -> bool:
+            return self._pending == 0 and (self._layout is None or self._has_slots())
+
         with self._changed:
-            return self._changed.wait_for(lambda: self._pending == 0, timeout_s)
+            return self._changed.wait_for(settled, timeout_s)
+
+    def _has_slots(self) -> bool:
+        return self._ring is not None or self._broken is not None
 
     def close(self, timeout_s: float) -> None:
         """Finish what is pending, up to `timeout_s`, and end the thread; what lies in the vault stays there."""
@@ -210,7 +231,10 @@ class SnapshotWriter:
                 self._changed.notify_all()
             return
         with self._changed:
-            self._ring = ring
+            if self._layout is layout:
+                self._ring = ring
+            else:
+                ring.close()  # another engine has come meanwhile
             self._changed.notify_all()
 
     def _run(self) -> None:

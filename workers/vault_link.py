@@ -64,6 +64,18 @@ class RayVaultLink:
         for node, address in self._others():
             yield from self._images_of(node, address, ref)
 
+    def logged(self, key: str) -> None:
+        """See `Elsewhere.logged`."""
+        handle = self._handle(self.node)
+        if handle is not None:
+            handle.logged.remote(key)
+
+    def spared(self, step: int) -> None:
+        """See `Elsewhere.spared`."""
+        handle = self._handle(self.node)
+        if handle is not None:
+            handle.log_spared.remote(step)
+
     def log_infos(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
         """See `Elsewhere.log_infos`. A vault that does not answer is passed over."""
         for node, _ in self._others():

@@ -49,7 +49,7 @@ def rows(*, small: bool) -> list[Row]:
             by_ratio=True,
         ),
         make_row(
-            "restore from a folder",
+            "restore from a folder, keyframe",
             "ms",
             took["store restore"],
             took["deepspeed load"],

@@ -64,13 +64,13 @@ def fold(
     return manifest
 
 
-def folded(store: ObjectStore) -> dict[CheckpointRef, float]:
-    """Which checkpoints were folded, and when by the store's clock, in seconds since the epoch.
+def folded(store: ObjectStore) -> frozenset[CheckpointRef]:
+    """Which checkpoints were folded.
 
     Raises:
         StorageError: The store failed; never reported as "none".
     """
-    return {ref: info.modified_s for info in store.list(FOLDS) if (ref := owner_of(info.key)) is not None}
+    return frozenset(ref for info in store.list(FOLDS) if (ref := owner_of(info.key)) is not None)
 
 
 def drop_original(store: ObjectStore, record: Commit) -> int:

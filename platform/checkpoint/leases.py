@@ -6,6 +6,8 @@ nobody deletes from it either.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import secrets
 import socket
 import time
@@ -17,6 +19,7 @@ from typing import ClassVar, Self
 from pydantic import ConfigDict
 
 from stormsail.platform.checkpoint.keys import LEASES, lease_key
+from stormsail.platform.checkpoint.manifest import Natural
 from stormsail.platform.checkpoint.records import RECORD_CONFIG, seal, unseal
 from stormsail.platform.errors import CheckpointError, ObjectMissingError, StorageDeniedError
 from stormsail.platform.messages import CheckpointRef
@@ -32,7 +35,8 @@ class Lease:
     Attributes:
         refs: Checkpoints that it reads, with what they build on.
         owner: Who it is, for people.
-        until_s: When it runs out, in seconds since the epoch by the reader's clock.
+        until_s: When it runs out, in seconds since the epoch by the reader's clock; for people.
+        renewal: Counts up, so that each renewal shows, whatever the reader's clock says.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = RECORD_CONFIG
@@ -40,6 +44,7 @@ class Lease:
     refs: tuple[CheckpointRef, ...]
     owner: str
     until_s: float
+    renewal: Natural
 
 
 class ReadLease:
@@ -48,17 +53,26 @@ class ReadLease:
     Args:
         store: The run's store.
         refs: What is read.
-        clock: Seconds since the epoch.
+        clock: Monotonic seconds.
+        wall_clock: Seconds since the epoch.
     """
 
     def __init__(
-        self, store: ObjectStore, refs: Iterable[CheckpointRef], *, clock: Callable[[], float] = time.time
+        self,
+        store: ObjectStore,
+        refs: Iterable[CheckpointRef],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._refs = tuple(sorted(set(refs), key=lambda ref: (ref.generation, ref.step)))
         self._clock = clock
+        self._wall_clock = wall_clock
         self._key = lease_key(secrets.token_hex(16))
-        self._until_s: float | None = 0.0
+        self._renew_s = -math.inf
+        self._renewal = 0
+        self._is_read_only = False
 
     def __enter__(self) -> Self:
         self.renew()
@@ -67,7 +81,7 @@ class ReadLease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._until_s is not None:
+        if not self._is_read_only:
             self._store.delete(self._key)
 
     def renew(self) -> None:
@@ -77,34 +91,48 @@ class ReadLease:
             StorageError: The store failed.
         """
         now_s = self._clock()
-        if self._until_s is None or self._until_s > now_s + LEASE_S / 2:
+        if self._is_read_only or now_s < self._renew_s:
             return
         try:
-            self._store.put(self._key, seal(Lease(self._refs, socket.gethostname(), now_s + LEASE_S)))
+            lease = Lease(self._refs, socket.gethostname(), self._wall_clock() + LEASE_S, self._renewal)
+            self._store.put(self._key, seal(lease))
         except StorageDeniedError:
-            self._until_s = None
+            self._is_read_only = True
             return
-        self._until_s = now_s + LEASE_S
+        self._renew_s = now_s + LEASE_S / 2
+        self._renewal += 1
 
 
-def leased(store: ObjectStore, *, now_s: float) -> frozenset[CheckpointRef]:
-    """What readers need now. Leases that ran out an hour ago are removed on the way.
+class LeaseWatch:
+    """Which checkpoints readers hold, as one process sees it over its life.
 
-    Raises:
-        StorageError: The store failed; never reported as "none".
+    A lease holds for an hour from when this process first saw its newest renewal, by this process's own steady clock.
+    Clocks of the wall jump, and differ between machines; nothing is deleted under a reader because one of them did.
+
+    Args:
+        clock: Monotonic seconds.
     """
-    found: set[CheckpointRef] = set()
-    for info in store.list(LEASES):
-        try:
-            lease = unseal(store.get(info.key), Lease, info.key)
-        except ObjectMissingError:
-            continue
-        except CheckpointError:
-            if info.modified_s < now_s - 2 * LEASE_S:
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def held(self, store: ObjectStore) -> frozenset[CheckpointRef]:
+        """What readers need now. Leases that ran out an hour ago are removed on the way.
+
+        Raises:
+            StorageError: The store failed; never reported as "none".
+        """
+        now_s, seen = self._clock(), {}
+        found: set[CheckpointRef] = set()
+        for info in store.list(LEASES):
+            etag, since_s = self._seen.get(info.key, ("", now_s))
+            since_s = since_s if etag == info.etag else now_s
+            seen[info.key] = info.etag, since_s
+            if now_s - since_s > 2 * LEASE_S:
                 store.delete(info.key)  # no reader will come back to it
-            continue
-        if lease.until_s < now_s - LEASE_S:
-            store.delete(info.key)
-        elif lease.until_s >= now_s:
-            found.update(lease.refs)
-    return frozenset(found)
+            elif now_s - since_s <= LEASE_S:
+                with contextlib.suppress(ObjectMissingError, CheckpointError):  # given back just now, or damaged
+                    found.update(unseal(store.get(info.key), Lease, info.key).refs)
+        self._seen = seen
+        return frozenset(found)

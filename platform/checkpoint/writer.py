@@ -94,6 +94,7 @@ def commit(
     *,
     parent: CheckpointRef | None,
     time_s: float,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Manifest:
     """Publish a checkpoint. Safe to repeat: the same state is committed once, and a second call finds it done.
 
@@ -103,16 +104,24 @@ def commit(
         meta: What belongs to the state besides the tensors.
         parent: The checkpoint that this one follows on its line.
         time_s: Seconds since the epoch.
+        cancelled: Asked before each request to the store; once it says yes, nothing is published any more.
 
     Raises:
+        SaveAbandonedError: It was cancelled; what is there is no checkpoint.
         CheckpointError: Ranks are missing, disagree, or do not make a whole state; or a pack is not as it was written;
             or the keyframe that it builds on is not there any more.
         FencedError: Another state was committed under this generation and step.
         StorageError: The store failed; without a commit object there is no checkpoint.
     """
     manifest = merge(parts, meta, parent)
-    _check_packs(store, manifest.packs)
-    _check_base(store, manifest)
+
+    def go_on() -> None:
+        if cancelled():
+            raise SaveAbandonedError("it was given up before it was published", where=commit_key(manifest.ref))
+
+    _check_packs(store, manifest.packs, go_on)
+    _check_base(store, manifest, go_on)
+    go_on()
     manifest, body = _publish_manifest(store, manifest)
     record = Commit(
         generation=manifest.generation,
@@ -130,6 +139,7 @@ def commit(
         base=manifest.base,
     )
     key = commit_key(record.ref)
+    go_on()
     try:
         store.put(key, seal(record), if_none_match=True)
     except PreconditionFailedError as error:
@@ -162,10 +172,10 @@ def _same_state(key: str, found: str, ours: str, error: PreconditionFailedError)
         ) from error
 
 
-def _check_packs(store: ObjectStore, packs: Iterable[PackEntry]) -> None:
+def _check_packs(store: ObjectStore, packs: Iterable[PackEntry], go_on: Callable[[], None]) -> None:
     """One HEAD per pack: what is not on the store as it was written is not committed."""
     packs = tuple(packs)
-    for pack, info in zip(packs, _heads(store, [pack.key for pack in packs]), strict=True):
+    for pack, info in zip(packs, _heads(store, [pack.key for pack in packs], go_on), strict=True):
         if info is None or info.size_bytes != pack.size_bytes:
             found = "missing" if info is None else f"{info.size_bytes} bytes long"
             raise CheckpointError(
@@ -173,22 +183,24 @@ def _check_packs(store: ObjectStore, packs: Iterable[PackEntry]) -> None:
             )
 
 
-def _check_base(store: ObjectStore, manifest: Manifest) -> None:
+def _check_base(store: ObjectStore, manifest: Manifest, go_on: Callable[[], None]) -> None:
     """What cannot be read back is not committed: the keyframe must be there, and hold what the differences build on."""
+    go_on()
     links = load_links(store, manifest)
     if links is not None:
         needed = {frame.pack for frame in links.parents(manifest.frames)}
-        _check_packs(store, (links.base.packs[place] for place in sorted(needed)))
+        _check_packs(store, (links.base.packs[place] for place in sorted(needed)), go_on)
 
 
-def _heads(store: ObjectStore, keys: Sequence[str]) -> list[ObjectInfo | None]:
+def _heads(store: ObjectStore, keys: Sequence[str], go_on: Callable[[], None]) -> list[ObjectInfo | None]:
     if len(keys) < _HEAD_THREADS:  # a pool would cost more than it saves
-        return [_head(store, key) for key in keys]
+        return [_head(store, key, go_on) for key in keys]
     with ThreadPoolExecutor(_HEAD_THREADS, thread_name_prefix="commit-head") as pool:
-        return list(pool.map(lambda key: _head(store, key), keys))
+        return list(pool.map(lambda key: _head(store, key, go_on), keys))
 
 
-def _head(store: ObjectStore, key: str) -> ObjectInfo | None:
+def _head(store: ObjectStore, key: str, go_on: Callable[[], None]) -> ObjectInfo | None:
+    go_on()
     try:
         return store.head(key)
     except ObjectMissingError:

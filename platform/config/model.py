@@ -144,8 +144,8 @@ class CheckpointSection(Section):
     max_missed: Positive = Field(3, description="saves missed in a row before an alert")
     gradient_log: Literal["off", "vault", "store"] = Field(
         "off",
-        description="keep each step's gradient as bf16, so that no finished step is lost: with a process (`vault`, in its "
-        "node's memory) or with a node (`store`); gradients are then rounded to bf16, as part of the run's arithmetic",
+        description="keep each step's gradient as bf16, so that no finished step is lost: with a process or one of several "
+        "nodes (`vault`, in its node's memory and its buddy's) or with all of them (`store`); gradients are then rounded to bf16, as part of the run's arithmetic",
     )
     deltas: bool = Field(
         default=True,

@@ -84,17 +84,17 @@ class S3Upload:
             self._upload_id = self._requests.call(
                 "upload", self._key, lambda client: str(client.create_multipart_upload(**at)["UploadId"])
             )
-        body = bytes(self._buffer)
-        where = {**self._requests.at(self._key), "UploadId": self._upload_id, "PartNumber": len(self._parts) + 1}
+        body, number = bytes(self._buffer), len(self._parts) + 1
+        where = {**self._requests.at(self._key), "UploadId": self._upload_id, "PartNumber": number}
 
         def send(client: Any) -> dict[str, Any]:
             answer = client.upload_part(**where, Body=body)
             sums = {
                 name: text for name, text in answer.items() if name.startswith("Checksum") and name != "ChecksumType"
             }
-            return {"PartNumber": where["PartNumber"], "ETag": answer["ETag"], **sums}
+            return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
-        self._parts.append(self._requests.call("upload", self._key, send))
+        self._parts.append(self._requests.call(f"upload of part {number}", self._key, send))
         self._buffer.clear()
 
     def _join(self, *, if_none_match: bool) -> ObjectInfo:

@@ -4,6 +4,7 @@
                                             ~budget     bytes that all of it may take
                                             slots/      snapshots of ranks (`slots.py`)
                                             objects/    an object store for everything else
+                                            copies/     the same of another node: its gradient log
 
 HOME and RUN are hashes of the home folder and of the run's store. What nobody holds any more is stale, and removed by
 whoever comes next.
@@ -31,6 +32,7 @@ HELD = "~vault"
 LEASE = ".lease"
 _BUDGET = "~budget"
 _NODE_DIGITS = 12
+_COPIES_SHARE = 0.125  # of the budget, for another node's log, so that this node's own always has as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class VaultFolder:
         """Root of the object store."""
         return self.path / "objects"
 
+    @property
+    def copies(self) -> Path:
+        """Root of the object store with another node's log."""
+        return self.path / "copies"
+
     def make(self, budget_bytes: int) -> None:
         """Create what is missing, for this user alone, and set the budget.
 
@@ -73,7 +80,7 @@ class VaultFolder:
             StorageError: There is no shared memory, or it is full.
         """
         with told_clearly(str(self.path)):
-            for folder in (self.path.parent.parent, self.path.parent, self.path, self.slots, self.objects):
+            for folder in (self.path.parent.parent, self.path.parent, self.path, self.slots, self.objects, self.copies):
                 make_private(folder)
             partial = self.path / f"{_BUDGET}.{os.getpid()}"
             partial.write_text(str(budget_bytes), encoding="ascii")
@@ -101,6 +108,19 @@ class VaultFolder:
         It can be opened in any process of the node, and holds what it was given until the run ends or the node dies.
         """
         return SharedStore(self.objects, free_bytes=self.free_bytes) if self.budget_bytes else None
+
+    def copies_store(self) -> SharedStore | None:
+        """An object store for what another node holds too, or None where there is no vault."""
+        return SharedStore(self.copies, free_bytes=self.room_for_copies) if self.budget_bytes else None
+
+    def room_for_copies(self) -> int:
+        """Bytes that may still be copied here from another node."""
+        taken = sum(_size(path) for path in _files(self.copies))
+        return min(int(self.budget_bytes * _COPIES_SHARE) - taken, self.free_bytes())
+
+    def stores(self) -> tuple[SharedStore, ...]:
+        """Both object stores, this node's own first; none where there is no vault."""
+        return tuple(store for store in (self.store(), self.copies_store()) if store is not None)
 
     def hold(self) -> int | None:
         """Say that this process keeps the vault, for as long as the returned handle is open; None if another does."""

@@ -42,6 +42,7 @@ class VaultState:
         images: Whole snapshots.
         used_bytes: What everything takes.
         budget_bytes: What it may take.
+        uncopied: Why the newest copy to the buddy failed; empty if it did not.
     """
 
     pid: int
@@ -49,6 +50,7 @@ class VaultState:
     images: int
     used_bytes: int
     budget_bytes: int
+    uncopied: str = ""
 
 
 class VaultKeeper:

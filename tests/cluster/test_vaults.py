@@ -33,6 +33,8 @@ def test_a_node_s_snapshots_are_on_its_buddy_and_outlive_the_vault_s_process(tmp
         ["places", ["vault", "buddy"]],
         ["same", True],
         ["same", True],
+        ["log", [True, True]],
+        ["uncopied", [["vault.uncopied", True]]],
         ["restarted", [["vault.restarted", 1]]],
         ["still there", 1],
         ["slots come back", True],

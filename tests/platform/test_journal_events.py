@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stormsail.platform.errors import InternalError, StorageError
 from stormsail.platform.journal_events import Event, event_key, event_number, make_entry, read_entry
+from stormsail.platform.sealed_line import seal_line
 
 events = st.builds(
     Event,
@@ -72,6 +73,14 @@ def test_data_that_is_no_json_is_refused() -> None:
     ],
 )
 def test_bytes_that_are_no_event_are_told(body: bytes) -> None:
-    with pytest.raises(StorageError, match="not a journal event") as caught:
-        read_entry(body, where="there")
-    assert caught.value.where == "there"
+    for line in (body, seal_line(body)):
+        with pytest.raises(StorageError, match="not a journal event") as caught:
+            read_entry(line, where="there")
+        assert caught.value.where == "there"
+
+
+def test_a_turned_bit_is_turned_back() -> None:
+    entry = make_entry(Event(1, 0.0, "lr.cut", 1, data={"factor": 0.8}), "w")
+    turned = entry.body.replace(b"0.8", b"0.9")
+    assert turned != entry.body
+    assert read_entry(turned, where="there") == entry

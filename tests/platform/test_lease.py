@@ -241,6 +241,11 @@ class Leases(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    @rule(hours=st.floats(-50.0, 50.0))
+    def jump(self, hours: float) -> None:
+        """A clock is set, or the next to act lives on a machine whose clock is another."""
+        self.now += 3600.0 * hours
+
     @rule(
         target=held,
         owner=st.sampled_from([ONE, TWO, NEAR]),

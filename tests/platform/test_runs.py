@@ -45,6 +45,23 @@ def test_a_fresh_start_leaves_the_older_ones_within_reach(root: StoreAddress) ->
     assert find_run(root, "run@3") is None
 
 
+def test_a_turned_bit_never_leads_to_another_incarnation(root: StoreAddress) -> None:
+    """Read as it stands, it would mostly lead to an empty one, and the run would begin anew without a word."""
+    places = [begin_incarnation(root, "run") for _ in range(3)]
+    store = open_store(root)
+    whole = store.get("run/incarnation.json")
+    for bit in range(0, 8 * len(whole), 17):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        store.put("run/incarnation.json", bytes(changed))
+        assert find_run(root, "run") == places[-1]
+    store.put("run/incarnation.json", whole.replace(b"3", b"12"))
+    for use in (find_run, begin_incarnation):
+        with pytest.raises(StorageError, match="which incarnation") as caught:
+            use(root, "run")
+        assert caught.value.where.endswith("run/incarnation.json")
+
+
 def test_of_several_that_begin_at_once_each_gets_a_number_of_its_own_or_an_error(root: StoreAddress) -> None:
     def begin(_index: int) -> int | None:
         try:

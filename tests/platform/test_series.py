@@ -9,6 +9,7 @@ import pytest
 from tests.support.fragile_store import FragileStore
 
 from stormsail.platform.errors import InternalError, StorageError
+from stormsail.platform.sealed_line import seal_line
 from stormsail.platform.series import SeriesWriter, read_series
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.open import open_store
@@ -118,12 +119,28 @@ def test_reading_can_go_on_after_an_object() -> None:
     assert [row["step"] for row in read_series(store, after="series/00000002.jsonl")] == [3]
 
 
-@pytest.mark.parametrize("body", [b"{\n", b"[1]\n", b'{"a":1}\n\xff\n'])
+@pytest.mark.parametrize(
+    "body", [b"{\n", b'{"a":1}\n', seal_line(b"{") + b"\n", seal_line(b"[1]"), seal_line(b'{"a":1}') + b"\n\xff\n"]
+)
 def test_damaged_rows_are_named_with_their_line(body: bytes) -> None:
     store = MemoryStore()
     store.put("series/00000001.jsonl", body)
     with pytest.raises(StorageError, match=r"series/00000001\.jsonl, line [12]"):
         list(read_series(store))
+
+
+def test_a_turned_bit_is_turned_back_and_worse_rows_are_left_out_where_that_is_asked_for() -> None:
+    store = MemoryStore()
+    writer = SeriesWriter(store)
+    writer.add([{"step": step, "loss": 2.5} for step in range(3)])
+    writer.flush()
+    key = "series/00000001.jsonl"
+    store.put(key, store.get(key).replace(b'"loss":2.5', b'"loss":3.5', 1))
+    assert [row["loss"] for row in read_series(store)] == [2.5, 2.5, 2.5]
+    store.put(key, store.get(key).replace(b'"step":1', b'"step":"one"'))
+    told: list[StorageError] = []
+    assert [row["step"] for row in read_series(store, damaged=told.append)] == [0, 2]
+    assert [error.where for error in told] == [f"{store.url}/{key}, line 2"]
 
 
 def test_a_row_that_is_no_json_is_refused_and_takes_no_other_with_it() -> None:

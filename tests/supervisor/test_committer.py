@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.errors import FencedError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.store import ObjectInfo
 from stormsail.supervisor.committer import Committed, Committer
 
 REF = CheckpointRef(1, 10)
@@ -146,9 +148,49 @@ def test_a_rank_that_does_not_write_in_time_costs_the_checkpoint_and_nothing_els
     assert within(lambda: bool(hasty.missed))
     assert hasty.missed[0][:2] == (1, 10)
     assert "not all ranks wrote" in hasty.missed[0][2]
+    hasty.committer._deadline_s = LIMIT_S
     hasty.add(CheckpointRef(1, 20), 0, world_size=1)
     assert hasty.committer.drain(LIMIT_S)
     assert hasty.commits == [CheckpointRef(1, 20)]
+
+
+@pytest.mark.parametrize("slow", ["packs/", "manifests/"])
+def test_a_store_that_is_too_slow_to_publish_costs_the_checkpoint_and_nothing_else(
+    office: Office, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    class Clock:
+        now_s = 0.0
+        time = staticmethod(time.time)
+
+        def monotonic(self) -> float:
+            return self.now_s
+
+    clock = Clock()
+    head, put = office.store.head, office.store.put
+
+    def takes_long(key: str) -> None:
+        clock.now_s += 2 * LIMIT_S if key.startswith(slow) else 0.0
+
+    def slow_head(key: str) -> ObjectInfo:
+        takes_long(key)
+        return head(key)
+
+    def slow_put(key: str, data: bytes | memoryview, *, if_none_match: bool = False) -> ObjectInfo:
+        takes_long(key)
+        return put(key, data, if_none_match=if_none_match)
+
+    part = written_part(office.store, REF, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr("stormsail.supervisor.committer.time", clock)
+        patched.setattr(office.store, "head", slow_head)
+        patched.setattr(office.store, "put", slow_put)
+        office.committer.add(part, checkpoint_meta(10), 0.0)
+        assert office.committer.drain(LIMIT_S)
+    assert office.missed == [(1, 10, f"all ranks wrote, but it could not be published within {LIMIT_S:.0f} s")]
+    assert office.commits == []
+    office.add(CheckpointRef(1, 20), 0, world_size=1)
+    assert office.committer.drain(LIMIT_S)
+    assert office.commits == [CheckpointRef(1, 20)]
 
 
 def test_a_store_that_fails_costs_the_checkpoint_and_not_the_thread(office: Office) -> None:

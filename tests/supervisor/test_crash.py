@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,18 +17,22 @@ from tests.support.run_kit import LIMIT_S, checkpoint_meta, small_config
 from stormsail.platform.checkpoint.chain import ChainPolicy
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
-from stormsail.platform.checkpoint.keys import owner_of
+from stormsail.platform.checkpoint.keys import FORMAT_KEY, owner_of
 from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.reader import load_manifest, read_shards
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import write_part
-from stormsail.platform.errors import StorageUnavailableError
+from stormsail.platform.errors import CheckpointError, StorageUnavailableError
+from stormsail.platform.lease import KEY as LEASE
+from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor.committer import Committed, Committer
-from stormsail.supervisor.keeping import retention_plan
+from stormsail.supervisor.keeping import Keeper, retention_plan
+from stormsail.supervisor.ledger import Ledger
 from stormsail.workers.deltas import Deltas
 
 SIZE, RANKS = 900, 2
@@ -184,3 +190,51 @@ def test_a_run_that_dies_at_each_operation_in_turn(takes_effect: bool) -> None:
     while die_and_go_on(limit, takes_effect=takes_effect):
         limit += 1
     assert limit > 50
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_whichever_object_a_bit_is_turned_in_the_next_supervisor_starts_and_has_the_newest_whole_state(
+    past: RunPlace, tmp_path: Path, place: float
+) -> None:
+    source = past.store()
+    objects = {info.key: source.get(info.key) for info in source.list()}
+    RunLease.acquire(source, LeaseOwner.here("before"), now=1.0)
+    objects[LEASE] = source.get(LEASE)
+    newest = max(commit.step for commit in scan_commits(source).commits)
+    kinds = {key.split("/")[0] for key in objects}
+    assert {"commits", "manifests", "packs", "parts", "generations", "journal", "series", FORMAT_KEY, LEASE} <= kinds
+    for number, key in enumerate(objects):
+        store = MemoryStore()
+        for other, body in objects.items():
+            changed = bytearray(body)
+            changed[int(len(body) * place)] ^= 1 if other == key else 0
+            store.put(other, bytes(changed))
+        RunLease.acquire(store, LeaseOwner.here("after"), now=2.0, take_over=True, is_alive=lambda _pid: False)
+        ledger = Ledger(store, tmp_path / str(number), writer="after", deadline_s=LIMIT_S)
+        ensure_format(store)
+        keeper = Keeper(small_config(), ledger, store)
+        keeper.adopt()
+        keeper.sweep(1e10)
+        assert ledger.candidates()[-1].ref.step == newest, key
+        restored = next(ref.step for ref in reversed([c.ref for c in ledger.candidates()]) if is_readable(store, ref))
+        needed = owner_of(key)
+        spoilt = needed is not None and needed.step == newest and not key.startswith("parts/")
+        assert (restored == newest) is not spoilt, key
+
+
+def is_readable(store: ObjectStore, ref: CheckpointRef) -> bool:
+    """Whether a restore takes the whole of a checkpoint."""
+    try:
+        manifest = load_manifest(store, ref)
+        read_shards(
+            store,
+            manifest,
+            [
+                ShardSpec(tensor.name, component, tensor.shape, 0, math.prod(tensor.shape))
+                for tensor in manifest.tensors
+                for component in tensor.components
+            ],
+        )
+    except CheckpointError:
+        return False
+    return True

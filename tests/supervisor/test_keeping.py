@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -24,11 +25,11 @@ from tests.support.run_kit import (
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.folding import fold
 from stormsail.platform.checkpoint.keys import manifest_key, owner_of
-from stormsail.platform.checkpoint.leases import ReadLease
+from stormsail.platform.checkpoint.leases import LEASE_S, LeaseWatch, ReadLease
 from stormsail.platform.checkpoint.pins import pin
 from stormsail.platform.checkpoint.verify import verify
 from stormsail.platform.checkpoint.writer import commit
-from stormsail.platform.errors import FencedError, StorageUnavailableError
+from stormsail.platform.errors import CheckpointError, FencedError, StorageUnavailableError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef, FaultKind, Incident
 from stormsail.platform.storage.local import LocalStore
@@ -325,6 +326,43 @@ def test_what_people_pinned_and_what_somebody_reads_stays(staff: Staff) -> None:
     assert 2 not in steps_on_store(staff)
 
 
+def jumping(staff: Staff, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """From now on the wall's clock says another hour at each look; gives the steady one, which the test moves."""
+    hours = itertools.cycle([0.0, 50.0, -30.0, 9000.0, -9000.0])
+    wall, now_s = time.time(), [0.0]
+    monkeypatch.setattr(time, "time", lambda: wall + 3600.0 * next(hours))
+    staff.keeper._clock = lambda: now_s[0]
+    staff.keeper._leases = LeaseWatch(clock=lambda: now_s[0])
+    return now_s
+
+
+def test_no_jump_of_a_clock_deletes_what_is_read_or_may_be_needed(
+    staff: Staff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = jumping(staff, monkeypatch)
+    for step in range(1, 4):
+        staff.checkpoint(step, good=True)
+    with ReadLease(staff.store, [CheckpointRef(1, 2)], clock=lambda: now_s[0]) as lease:
+        for step in range(4, 30):
+            staff.checkpoint(step, good=True)
+            now_s[0] += LEASE_S / 4
+            lease.renew()
+            staff.keeper.sweep(time.time())
+            assert {2, step - 1, step} <= set(steps_on_store(staff))
+            assert [verify(staff.store, candidate.ref) for candidate in staff.ledger.candidates()[-2:]] == [[], []]
+    staff.checkpoint(30, good=True)
+    assert 2 not in steps_on_store(staff)
+
+
+def test_a_save_that_a_jumping_clock_swept_is_refused_and_never_committed_in_part(staff: Staff) -> None:
+    staff.checkpoint(1)
+    part = written_part(staff.store, CheckpointRef(1, 2), 0)
+    staff.keeper.sweep(time.time() + 1e6)
+    with pytest.raises(CheckpointError, match="missing"):
+        commit(staff.store, [part], checkpoint_meta(2), parent=None, time_s=1.0)
+    assert steps_on_store(staff) == [1]
+
+
 def test_a_pin_that_comes_after_the_plan_still_holds(staff: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
     secure = staff.ledger.secure
 
@@ -384,6 +422,7 @@ def folding(tmp_path: Path, compactor: Here) -> Iterator[Staff]:
 def test_what_is_kept_for_long_is_folded_and_its_keyframe_goes(
     folding: Staff, compactor: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now_s = jumping(folding, monkeypatch)
     assert compactor.begun == [CheckpointRef(1, 2)]
     for step in range(4, 25):
         folding.checkpoint(step, good=True)
@@ -393,7 +432,7 @@ def test_what_is_kept_for_long_is_folded_and_its_keyframe_goes(
     assert verify(folding.store, CheckpointRef(1, 2)) == []
     manifests = {info.key for info in folding.store.list("manifests/")}
     assert manifest_key(CheckpointRef(1, 2)) in manifests
-    monkeypatch.setattr("stormsail.supervisor.keeping.time.time", lambda: time.monotonic() + 4e9)
+    now_s[0] += 3 * LIMIT_S
     folding.checkpoint(25, good=True)
     assert manifest_key(CheckpointRef(1, 2)) not in {info.key for info in folding.store.list("manifests/")}
     assert verify(folding.store, CheckpointRef(1, 2)) == []

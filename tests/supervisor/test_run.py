@@ -227,6 +227,19 @@ class TestAWellBehavedRun:
             place.crew("two")
         crew.supervisor.drive()
 
+    def test_turned_bits_in_what_all_checkpoints_share_stop_nothing_and_are_told(self, place: Place) -> None:
+        place.drive(happenings={(1, 25): ask_to_stop})
+        store = open_store(place.address)
+        for key in ("format.json", "journal/00000002.json", "lease.json", "series/00000001.jsonl"):
+            body = store.get(key)
+            store.put(key, body[:20] + bytes([body[20] ^ 0x80]) + body[21:])
+        first, second, rest = store.get("series/00000001.jsonl").split(b"\n", 2)
+        store.put("series/00000001.jsonl", b"\n".join((first, second[:-9], rest)))  # more than a bit
+        assert place.drive("two").supervisor.ledger.record.outcome == "finished"
+        assert data_of(place.events, "journal.mended") == {"objects": ["journal/00000002.json"]}
+        assert data_of(place.events, "series.damaged")["rows"] == 1
+        assert "damaged" in str(data_of(place.events, "format.rewritten")["why"])
+
 
 class TestFaults:
     def test_a_lost_process_costs_one_attempt(self, place: Place) -> None:

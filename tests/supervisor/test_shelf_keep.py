@@ -8,7 +8,7 @@ import pytest
 from tests.supervisor.conftest import Play
 from tests.support.run_kit import Staff
 
-from stormsail.platform.checkpoint.leases import leased
+from stormsail.platform.checkpoint.leases import LeaseWatch
 from stormsail.platform.checkpoint.pins import pins
 from stormsail.platform.errors import CheckpointError
 from stormsail.platform.messages import CheckpointRef
@@ -46,4 +46,4 @@ def test_a_checkpoint_that_retention_is_deleting_is_not_pinned(played: Callable[
 def test_a_keyframe_needs_no_compaction_and_no_lease_is_left(past: RunPlace) -> None:
     store = past.store()
     assert compact_checkpoint(store, REF) is None
-    assert leased(store, now_s=0.0) == frozenset()
+    assert LeaseWatch().held(store) == frozenset()

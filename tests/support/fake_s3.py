@@ -52,7 +52,7 @@ class FakeS3(ThreadingHTTPServer):
     """Objects in memory; `rule` may refuse any request, `conditions` says whether conditional puts are honoured.
 
     A list has at most `page` objects; the next page is asked for with the token that it gave. Of the next `cuts`
-    bodies only half is sent.
+    bodies only half is sent; of the next `stalls` bodies too, and then nothing comes, nor does the connection end.
     """
 
     daemon_threads = True
@@ -62,8 +62,10 @@ class FakeS3(ThreadingHTTPServer):
         self.conditions = conditions
         self.rule = rule
         self.objects: dict[str, bytes] = {}
+        self.uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
         self.page = 1000
         self.cuts = 0
+        self.stalls = 0
         self.requests: list[tuple[str, str]] = []
         self.closing = threading.Event()
         self.lock = threading.Lock()
@@ -90,6 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self._refused():
             return
+        query = self._query
+        if "uploadId" in query:
+            self.server.uploads[query["uploadId"][0]][1][int(query["partNumber"][0])] = body
+            self._answer(200, headers={"ETag": _etag(body)})
+            return
         with self.server.lock:
             held = self.server.objects.get(self._key)
             if self.server.conditions and not self._condition_holds(held):
@@ -98,10 +105,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.objects[self._key] = body
         self._answer(200, headers={"ETag": _etag(body)})
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._refused():
+            return
+        query = self._query
+        if "uploads" in query:
+            upload = f"upload{len(self.server.requests)}"
+            self.server.uploads[upload] = self._key, {}
+            self._answer(200, f"<R><UploadId>{upload}</UploadId></R>".encode())
+            return
+        key, parts = self.server.uploads.pop(query["uploadId"][0])
+        self.server.objects[key] = b"".join(body for _, body in sorted(parts.items()))
+        self._answer(200, f"<R><ETag>{_etag(self.server.objects[key])}</ETag></R>".encode())
+
     def do_GET(self) -> None:
         if self._refused():
             return
-        query = parse_qs(urlsplit(self.path).query)
+        query = self._query
         if "list-type" in query:
             self._answer(200, self._listing(query.get("prefix", [""])[0], query.get("continuation-token", [""])[0]))
             return
@@ -115,7 +136,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self._refused():
             return
         with self.server.lock:
-            self.server.objects.pop(self._key, None)
+            if "uploadId" in self._query:
+                self.server.uploads.pop(self._query["uploadId"][0], None)
+            else:
+                self.server.objects.pop(self._key, None)
         self._answer(204)
 
     def log_message(self, *_args: object) -> None:
@@ -124,6 +148,10 @@ class _Handler(BaseHTTPRequestHandler):
     @property
     def _key(self) -> str:
         return unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
+
+    @property
+    def _query(self) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.path).query, keep_blank_values=True)
 
     def _condition_holds(self, held: bytes | None) -> bool:
         if self.headers.get("If-None-Match") == "*":
@@ -166,7 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             cut = self.command == "GET" and self.server.cuts > 0
             self.server.cuts -= cut
-        self._answer(status, body[: len(body) // 2] if cut else body, headers=headers, promised=len(body))
+            stall = self.command == "GET" and self.server.stalls > 0
+            self.server.stalls -= stall
+        self._answer(status, body[: len(body) // 2] if cut or stall else body, headers=headers, promised=len(body))
+        if stall:
+            self.wfile.flush()
+            self.server.closing.wait(30.0)
 
     def _listing(self, prefix: str, after: str) -> bytes:
         with self.server.lock:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.support.fake_s3 import FakeS3, Stall
 from tests.support.fragile_store import FragileStore
 from tests.support.run_kit import LIMIT_S, checkpoint_meta, within
 
@@ -19,11 +23,18 @@ from stormsail.platform.checkpoint.shards import ShardSpec, Words
 from stormsail.platform.checkpoint.writer import commit, write_part
 from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import CheckpointRef
+from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.storage.retry import Patience
+from stormsail.platform.storage.s3 import S3Store
+from stormsail.platform.storage.store import ObjectInfo, StoreAddress
 from stormsail.platform.vault.slots import Slot
 from stormsail.workers import snapshot as module
 from stormsail.workers.copying import copy_with_sums
 from stormsail.workers.engine import LocalPiece
 from stormsail.workers.snapshot import SnapshotWriter
+
+SIZE = 1 << 20
+STATE_BYTES = 4 * SIZE
 
 
 @dataclass(eq=False)
@@ -33,11 +44,29 @@ class State:
     live: torch.Tensor = field(default_factory=lambda: torch.arange(6, dtype=torch.float32))
 
     def live_buffers(self) -> Iterator[tuple[LocalPiece, str, torch.Tensor]]:
-        yield LocalPiece("w", (6,), 0, 6), "master", self.live
+        yield LocalPiece("w", (self.live.numel(),), 0, self.live.numel()), "master", self.live
         yield LocalPiece("elsewhere", (2,), 2, 0), "master", self.live[:0]
 
     def state_specs(self) -> list[ShardSpec]:
-        return [ShardSpec("w", "master", (6,), 0, 6)]
+        return [ShardSpec("w", "master", (self.live.numel(),), 0, self.live.numel())]
+
+
+class Blocking(MemoryStore):
+    """Takes nothing until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.open.set()
+        self.reached = threading.Event()
+
+    def put(
+        self, key: str, data: bytes | memoryview, *, if_none_match: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        if not self.open.is_set():
+            self.reached.set()
+        self.open.wait(LIMIT_S)
+        return super().put(key, data, if_none_match=if_none_match, if_match=if_match)
 
 
 class Desk:
@@ -161,6 +190,126 @@ def test_the_first_copy_waits_for_its_slots(desk: Desk) -> None:
     assert desk.take()
     assert desk.writer.wait(LIMIT_S)
     assert [part.step for part in desk.parts] == [10]
+
+
+def test_a_copy_whose_slots_are_not_there_in_time_is_left_out_and_later_ones_do_not_wait_at_all(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+    wait_for = threading.Condition.wait_for
+
+    def noted(self: threading.Condition, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        return wait_for(self, predicate, 0.0)
+
+    desk.before.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Condition, "wait_for", noted)
+        assert [desk.take(step) for step in (10, 20)] == [False, False]
+    assert waits == [module._PREPARE_S]
+    assert [why.split(":")[0] for _, _, why in desk.missed] == ["its slots are not there yet"] * 2
+    desk.before.set()
+    assert desk.writer.wait(LIMIT_S)  # as before the last save of a run, which must not be left out
+    assert desk.take(30)
+    assert desk.writer.wait(LIMIT_S)
+    assert [part.step for part in desk.parts] == [30]
+
+
+def test_saves_that_fail_never_cost_a_snapshot_that_was_written(desk: Desk) -> None:
+    """However long the store is away, the newest committed state stays in the nearest place."""
+    desk.take(10)
+    assert desk.writer.wait(LIMIT_S)
+    desk.store.go_down()
+    for step in (20, 30, 40):
+        desk.take(step)
+        assert desk.writer.wait(LIMIT_S)
+    assert [ref[1] for ref in desk.missed] == [20, 30, 40]
+    assert len(list(desk.writer.images(CheckpointRef(1, 10)))) == 1
+
+
+def test_memory_stays_where_it_is_however_long_the_store_is_slow() -> None:
+    """Two slots and one pack in the making: that is the whole budget, and saves that do not fit are left out."""
+    store, state = Blocking(), State(torch.arange(SIZE, dtype=torch.float32))
+    ensure_format(store)
+    missed: list[tuple[int, int, str]] = []
+    parts: list[RankPart] = []
+    slots: list[Slot] = []
+
+    def acquire(size_bytes: int) -> list[Slot]:
+        slots.extend(Slot.private(size_bytes) for _ in range(2))
+        return slots
+
+    writer = SnapshotWriter(
+        store,
+        rank=0,
+        world_size=1,
+        deliver=lambda part, _meta, _s: parts.append(part),
+        missed=lambda *what: missed.append(what),
+        deadline_s=LIMIT_S,
+        acquire=acquire,
+    )
+
+    def take(step: int) -> bool:
+        return writer.take(state, generation=1, step=step, meta=None)  # type: ignore[arg-type] # as above
+
+    tracemalloc.start()
+    try:
+        store.open.clear()
+        assert take(10)
+        assert store.reached.wait(LIMIT_S)
+        assert take(20)
+        before, resident = tracemalloc.get_traced_memory()[0], resident_bytes()
+        assert not any(take(step) for step in range(30, 330, 10))
+        assert tracemalloc.get_traced_memory()[0] - before < STATE_BYTES // 4
+        assert resident_bytes() - resident < 5 * STATE_BYTES  # thirty copies would be six times that
+        assert tracemalloc.get_traced_memory()[1] < 3 * STATE_BYTES  # a pack, and one chunk as it is encoded
+    finally:
+        tracemalloc.stop()
+        store.open.set()
+    assert sum(slot.bytes.size for slot in slots) == 2 * STATE_BYTES
+    assert len(missed) == 30
+    assert {why for _, _, why in missed} == {"2 earlier saves are still being written"}
+    assert writer.wait(LIMIT_S)
+    assert [part.step for part in parts] == [10, 20]
+    writer.close(LIMIT_S)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def test_a_pack_that_stalls_is_given_up_in_time_and_training_goes_on(tmp_path: Path) -> None:
+    server = FakeS3()
+    keys = tmp_path / "keys.json"
+    keys.write_text('{"access_key": "a", "secret_key": "s"}')
+    address = StoreAddress(
+        "s3://b/run", endpoint=server.endpoint, region="us-east-1", credentials_file=str(keys), timeout_s=0.5
+    )
+    store = S3Store(address, patience=Patience(busy_s=0.3, away_s=0.3, first_wait_s=0.02, longest_wait_s=0.05))
+    missed: list[tuple[int, int, str]] = []
+    parts: list[RankPart] = []
+    writer = SnapshotWriter(
+        store,
+        rank=0,
+        world_size=1,
+        deliver=lambda part, _meta, _s: parts.append(part),
+        missed=lambda *what: missed.append(what),
+        deadline_s=LIMIT_S,
+    )
+    server.rule = lambda method, path, _headers: Stall(30.0) if method == "PUT" and "packs/" in path else None
+    state = State()
+    assert writer.take(state, generation=1, step=10, meta=None)  # type: ignore[arg-type] # as above
+    state.live.add_(1.0)  # training has gone on
+    assert writer.wait(LIMIT_S)
+    assert [what[:2] for what in missed] == [(1, 10)]
+    assert "timed out" in missed[0][2]
+    assert (parts, server.objects, server.uploads) == ([], {}, {})
+    server.rule = lambda *_: None
+    assert writer.take(state, generation=1, step=20, meta=None)  # type: ignore[arg-type] # as above
+    assert writer.wait(LIMIT_S)
+    assert [part.step for part in parts] == [20]
+    writer.close(LIMIT_S)
+    server.close()
 
 
 def test_slots_that_cannot_be_had_are_told_at_the_next_save() -> None:

@@ -15,6 +15,8 @@ import numpy as np
 import ray
 from ray.cluster_utils import Cluster
 
+from stormsail.platform.checkpoint.keys import log_key
+from stormsail.platform.checkpoint.log_place import NodeLog
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import write_part
@@ -24,6 +26,7 @@ from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.vault.folder import VaultFolder
 from stormsail.platform.vault.image import WORD_BYTES, describe, offsets
+from stormsail.platform.vault.keeper import CHUNK_BYTES
 from stormsail.platform.vault.slots import Slot
 from stormsail.supervisor.vaults import Vaults, environment
 from stormsail.workers.places import Places
@@ -32,6 +35,8 @@ from stormsail.workers.vault_link import NAMESPACE, RayVaultLink, vault_name
 SUPERVISOR = "run:two-nodes"
 RUN_URL = "file:///two-nodes"
 ELEMENTS = 5_000_000  # more than one message
+VAULT_GIB = 0.5
+TOO_MUCH_BYTES = 70 << 20  # more than the buddy keeps of another node's log
 
 
 def main() -> None:
@@ -47,7 +52,14 @@ def main() -> None:
 
 def play(logs: Path) -> None:
     told: list[tuple[str, dict[str, Any]]] = []
-    config = RunConfig.model_validate({"name": "two-nodes", "train": {"steps": 10}, "schedule": {"warmup_steps": 1}})
+    config = RunConfig.model_validate(
+        {
+            "name": "two-nodes",
+            "train": {"steps": 10},
+            "schedule": {"warmup_steps": 1},
+            "checkpoint": {"vault_gib": VAULT_GIB},
+        }
+    )
     vaults = Vaults(config, SUPERVISOR, RUN_URL, str(logs), environment())
 
     def tell(kind: str, **more: Any) -> None:
@@ -75,6 +87,15 @@ def play(logs: Path) -> None:
         say("same", bool(np.array_equal(image.words(0, ELEMENTS), words)))
         image.close()
     actor = ray.get_actor(vault_name(SUPERVISOR, here), namespace=NAMESPACE)
+    key, entry = log_key(1, 10, 0), os.urandom(CHUNK_BYTES + 1)
+    log(here).put(key, entry)
+    wait(lambda: [info.key for info in log(there).list("log/")] == [key], "the entry where it was written")
+    wait(lambda: copy_of_log(there, key) is not None, "a copy of the log on the buddy")
+    say("log", [copy_of_log(there, key) == entry, log(there).get(key) == entry])
+    told.clear()
+    log(here).put(log_key(1, 11, 0), bytes(TOO_MUCH_BYTES))
+    wait(lambda: seen(1), "word of what was not copied")
+    say("uncopied", [(kind, "vault_gib" in more["why"]) for kind, more in told])
     told.clear()
     os.kill(ray.get(actor.state.remote(), timeout=200.0).pid, signal.SIGKILL)
     wait(lambda: seen(1), "word of the vault's restart")
@@ -86,6 +107,18 @@ def play(logs: Path) -> None:
     vaults.end()
     folders = [VaultFolder.of(Home.here(), RUN_URL, node).path for node in (here, there)]
     say("left", [path.exists() for path in folders])
+
+
+def log(node: str) -> NodeLog:
+    folder = VaultFolder.of(Home.here(), RUN_URL, node)
+    return NodeLog(folder.stores, MemoryStore(), RayVaultLink(SUPERVISOR, node, 0, 1))
+
+
+def copy_of_log(node: str, key: str) -> bytes | None:
+    """What the vault itself has, without asking others."""
+    actor = ray.get_actor(vault_name(SUPERVISOR, node), namespace=NAMESPACE)
+    found: bytes | None = ray.get(actor.log_entry.remote(key), timeout=30.0)
+    return found
 
 
 def make_places(node: str, tell: Callable[..., None]) -> Places:

@@ -73,12 +73,40 @@ def test_slow_down_that_does_not_end_costs_the_save(kit: Kit, store: S3Store, fa
 def test_a_server_that_stalls_for_ever_costs_a_bounded_time_and_the_save(
     kit: Kit, store: S3Store, fake_s3: FakeS3, stage: str
 ) -> None:
-    quick = S3Store(replace(store._address, timeout_s=2.5), patience=BRIEF)
+    quick = S3Store(replace(store._address, timeout_s=1.5), patience=BRIEF)
     fake_s3.rule = lambda method, path, _headers: Stall(30.0) if method == "PUT" and stage in path else None
     with pytest.raises(StorageUnavailableError, match="timed out") as caught:
         kit.save(quick, kit.state(2), REF)
     assert stage in caught.value.where
     fake_s3.rule = lambda *_: None
+    only_the_old_one_is_there(kit, store)
+
+
+@pytest.mark.parametrize("stage", ["commits/", "manifests/", "packs/", "prefix=run%2Fcommits%2F"])
+def test_a_restore_from_a_server_that_never_answers_ends_with_a_clear_error_and_never_with_none(
+    kit: Kit, store: S3Store, fake_s3: FakeS3, stage: str
+) -> None:
+    quick = S3Store(replace(store._address, timeout_s=0.5), patience=BRIEF)
+    fake_s3.rule = lambda method, path, _headers: Stall(30.0) if method == "GET" and stage in path else None
+    with pytest.raises(StorageUnavailableError, match="timed out"):
+        read_shards(quick, load_manifest(quick, scan_commits(quick).commits[-1]), kit.specs(0, 1))
+    fake_s3.rule = lambda *_: None
+    only_the_old_one_is_there(kit, store)
+
+
+def test_a_body_that_stalls_half_way_is_read_again_and_at_last_given_up(
+    kit: Kit, store: S3Store, fake_s3: FakeS3
+) -> None:
+    quick = S3Store(replace(store._address, timeout_s=0.5), patience=BRIEF)
+    manifest = load_manifest(store, OLD)
+    fake_s3.stalls = 1
+    patient = S3Store(quick._address, patience=STEADY)
+    read_shards(patient, manifest, kit.specs(0, 1))
+    assert fake_s3.stalls == 0
+    fake_s3.stalls = 10_000
+    with pytest.raises(StorageUnavailableError):
+        read_shards(quick, manifest, kit.specs(0, 1))
+    fake_s3.stalls = 0
     only_the_old_one_is_there(kit, store)
 
 

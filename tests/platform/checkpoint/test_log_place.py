@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.platform.checkpoint.test_log_entry import BITS
+from tests.platform.checkpoint.test_log_entry import step as logged_step
 
 from stormsail.platform.checkpoint.keys import commit_key, log_key
-from stormsail.platform.checkpoint.log_place import NodeLog, place_of_log
-from stormsail.platform.errors import ObjectMissingError, StorageError
+from stormsail.platform.checkpoint.log_entry import pack_entry
+from stormsail.platform.checkpoint.log_place import NodeLog, place_of_log, read_logged
+from stormsail.platform.errors import CheckpointError, ObjectMissingError, StorageError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
@@ -33,7 +36,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def place(vault: VaultFolder, store: MemoryStore) -> NodeLog:
-    return NodeLog(vault.store, store)
+    return NodeLog(vault.stores, store)
 
 
 KEY = log_key(1, 7, 0)
@@ -66,6 +69,13 @@ class OtherNodes:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
+        self.told: list[str | int] = []
+
+    def logged(self, key: str) -> None:
+        self.told.append(key)
+
+    def spared(self, step: int) -> None:
+        self.told.append(step)
 
     def log_infos(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
         return self.store.list(prefix, start_after=start_after)
@@ -80,7 +90,7 @@ class OtherNodes:
 def test_what_another_node_holds_is_found_there(vault: VaultFolder, store: MemoryStore) -> None:
     """Ranks may come back on other nodes than those that they wrote on."""
     others = OtherNodes()
-    place = NodeLog(vault.store, store, others)
+    place = NodeLog(vault.stores, store, others)
     others.store.put(log_key(1, 6, 1), b"far")
     place.put(KEY, b"near")
     assert [info.key for info in place.list("log/")] == [log_key(1, 6, 1), KEY]
@@ -89,8 +99,36 @@ def test_what_another_node_holds_is_found_there(vault: VaultFolder, store: Memor
         place.get(log_key(1, 9, 9))
 
 
+def test_the_vault_hears_of_what_it_is_to_copy_and_of_what_is_spare(vault: VaultFolder, store: MemoryStore) -> None:
+    others = OtherNodes()
+    place = NodeLog(vault.stores, store, others)
+    place.put(KEY, b"entry")
+    for step in (4, 8):
+        store.put(commit_key(CheckpointRef(1, step)), b"commit")
+    place.prune(1)
+    assert others.told == [KEY, 4]
+
+
+def test_a_bit_that_turned_on_its_way_from_the_store_costs_another_read(store: MemoryStore) -> None:
+    class Noisy(MemoryStore):
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            data = bytearray(super().get(key, start=start, end=end))
+            data[-1] ^= bits.pop()
+            return bytes(data)
+
+    noisy, bits = Noisy(), [0, 1]
+    noisy.put(KEY, pack_entry(logged_step(), BITS))
+    assert read_logged(noisy, KEY)[0] == logged_step()
+    bits += [1, 1]
+    with pytest.raises(CheckpointError, match=KEY):
+        read_logged(noisy, KEY)
+    for place in (store, NodeLog(tuple, store)):
+        with pytest.raises(ObjectMissingError):
+            read_logged(place, KEY)
+
+
 def test_a_node_without_a_vault_says_so(store: MemoryStore) -> None:
-    place = NodeLog(lambda: None, store)
+    place = NodeLog(tuple, store)
     with pytest.raises(StorageError, match="no vault"):
         place.put(KEY, b"entry")
     assert list(place.list()) == []
@@ -110,5 +148,5 @@ def test_what_lies_behind_the_newest_checkpoint_but_one_is_given_up(place: NodeL
 
 
 def test_only_vault_means_the_node(store: MemoryStore) -> None:
-    assert place_of_log("store", store, lambda: None) is store
-    assert isinstance(place_of_log("vault", store, lambda: None), NodeLog)
+    assert place_of_log("store", store, tuple) is store
+    assert isinstance(place_of_log("vault", store, tuple), NodeLog)

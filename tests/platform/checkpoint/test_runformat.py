@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stormsail.platform.checkpoint.keys import FORMAT_KEY
+from stormsail.platform.checkpoint.keys import FORMAT_KEY, commit_key
 from stormsail.platform.checkpoint.manifest import FORMAT, FormatRecord
 from stormsail.platform.checkpoint.records import Record, seal
 from stormsail.platform.checkpoint.runformat import check_format, ensure_format
 from stormsail.platform.errors import CheckpointError
+from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
 
 
@@ -44,12 +47,42 @@ def test_another_grid_is_refused() -> None:
         check_format(store)
 
 
-def test_a_damaged_record_is_refused() -> None:
+def flip(store: MemoryStore, key: str, bit: int) -> None:
+    changed = bytearray(store.get(key))
+    changed[bit // 8] ^= 1 << bit % 8
+    store.put(key, bytes(changed))
+
+
+@given(st.integers(0))
+def test_a_damaged_record_is_told_and_written_anew(bit: int) -> None:
+    store = MemoryStore()
+    assert ensure_format(store) == ""
+    whole = store.get(FORMAT_KEY)
+    flip(store, FORMAT_KEY, bit % (8 * len(whole)))
+    with pytest.raises(CheckpointError, match="damaged"):
+        check_format(store)
+    assert "damaged" in ensure_format(store)
+    assert store.get(FORMAT_KEY) == whole
+    check_format(store)
+
+
+class NewerCommit(Record):
+    format: int
+    generation: int
+    novelty: str
+
+
+def test_a_damaged_record_of_a_newer_version_is_left_alone() -> None:
     store = MemoryStore()
     ensure_format(store)
-    store.put(FORMAT_KEY, store.get(FORMAT_KEY)[:-2])
-    with pytest.raises(CheckpointError, match="damaged"):
+    flip(store, FORMAT_KEY, 700)
+    damaged = store.get(FORMAT_KEY)
+    store.put(commit_key(CheckpointRef(1, 10)), b"damaged too, and so no witness")
+    store.put(commit_key(CheckpointRef(1, 20)), seal(NewerCommit(format=FORMAT + 1, generation=1, novelty="yes")))
+    with pytest.raises(CheckpointError, match=f"format {FORMAT + 1}") as caught:
         ensure_format(store)
+    assert "newer" in caught.value.todo
+    assert store.get(FORMAT_KEY) == damaged
 
 
 def test_a_place_without_one_holds_no_checkpoints() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.support.fake_s3 import FakeS3, Refusal
+from tests.support.fake_s3 import FakeS3, Refusal, Stall
 from tests.support.fault_proxy import FaultProxy
 
-from stormsail.platform.errors import PreconditionFailedError, StorageDeniedError
+from stormsail.platform.errors import PreconditionFailedError, StorageDeniedError, StorageUnavailableError
 from stormsail.platform.storage import s3_upload
+from stormsail.platform.storage.retry import Patience
 from stormsail.platform.storage.s3 import S3Store
 from stormsail.platform.storage.store import StoreAddress
 
@@ -37,11 +40,30 @@ def test_an_upload_that_cannot_begin_can_be_given_up(fake_s3: FakeS3, fake_addre
     upload.abort()
 
 
+def test_an_upload_whose_part_stalls_ends_names_the_part_and_leaves_nothing(
+    fake_s3: FakeS3, fake_address: StoreAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_upload, "PART_BYTES", 1000)
+    brief = Patience(busy_s=0.3, away_s=0.3, first_wait_s=0.02, longest_wait_s=0.05)
+    store = S3Store(replace(fake_address, timeout_s=0.5), patience=brief)
+    upload = store.multipart("packs/big")
+    fake_s3.rule = lambda _method, path, _headers: Stall(30.0) if "partNumber=2" in path else None
+    with pytest.raises(StorageUnavailableError, match=r"timed out.*upload of part 2 was tried for \d+ s") as caught:
+        upload.write(b"a" * 2500)
+    assert "packs/big" in caught.value.where
+    assert len(fake_s3.uploads) == 1
+    upload.abort()
+    assert (fake_s3.uploads, fake_s3.objects) == ({}, {})
+    fake_s3.rule = lambda *_: None
+    again = store.multipart("packs/big")
+    again.write(b"a" * 2500)
+    assert again.complete().size_bytes == 2500
+    assert store.get("packs/big") == b"a" * 2500
+
+
 def test_an_upload_whose_answer_was_lost_is_not_taken_for_another_object(
     proxy: FaultProxy, s3_address: StoreAddress
 ) -> None:
-    from dataclasses import replace
-
     body = b"a" * (s3_upload.PART_BYTES + 7)
     S3Store(s3_address).put("taken", b"b" * len(body))
     upload = S3Store(replace(s3_address, endpoint=proxy.endpoint)).multipart("taken")

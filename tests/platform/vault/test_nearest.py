@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.platform.vault.conftest import REF, Saved
+from tests.support.fake_s3 import FakeS3, Stall
 
 from stormsail.platform.checkpoint.shards import ShardSpec
-from stormsail.platform.errors import CheckpointError, ClusterError, StateMismatchError
+from stormsail.platform.errors import CheckpointError, ClusterError, StateMismatchError, StorageUnavailableError
+from stormsail.platform.storage.retry import Patience
+from stormsail.platform.storage.s3 import S3Store
+from stormsail.platform.storage.store import StoreAddress
 from stormsail.platform.vault.images import Image, images_in_slots, images_in_vault
 from stormsail.platform.vault.nearest import Nearest, read_nearest
 from stormsail.platform.vault.places import MEMORY, STORE, VAULT
@@ -46,6 +51,31 @@ class Reader:
 @pytest.fixture
 def reader(saved: Saved) -> Reader:
     return Reader(saved)
+
+
+def test_a_store_that_never_answers_is_not_missed_while_a_nearer_place_has_all_and_ends_clearly_where_none_has(
+    saved: Saved, reader: Reader, fake_s3: FakeS3, fake_address: StoreAddress
+) -> None:
+    fake_s3.rule = lambda *_: Stall(30.0)
+    brief = Patience(busy_s=0.3, away_s=0.3, first_wait_s=0.02, longest_wait_s=0.05)
+    silent = S3Store(replace(fake_address, timeout_s=0.5), patience=brief)
+
+    def read() -> Nearest:
+        return read_nearest(
+            silent,
+            saved.manifest,
+            saved.specs(0, 2),
+            reader.images(),
+            lambda image, _error: reader.told.append(image.place),
+        )
+
+    found = read()
+    assert saved.is_state(found.shards)
+    assert list(found.bytes_from) == [VAULT]
+    saved.flip(0)
+    with pytest.raises(StorageUnavailableError, match="timed out"):
+        read()
+    assert reader.told == [VAULT]
 
 
 def test_a_rank_reads_its_own_image_without_copying_it(reader: Reader) -> None:
