@@ -145,6 +145,7 @@ class StepLoop:
         engine = self.session.engine
         engine.waited_s()
         probe = engine.probe()
+        self.injector.before_backward(engine, step)
         with self.watch.lap("compute"):
             losses = self._forward_backward(batches, probe if sampled else None)
         self.injector.after_backward(engine, step)
@@ -153,7 +154,9 @@ class StepLoop:
                 engine.round_gradients()
         waited = engine.waited_s()
         self.watch.add("comm", waited)
-        self.watch.add("compute", -waited - probe.spent_s)
+        looked = engine.looked_s()
+        self.watch.add("vitals", looked)
+        self.watch.add("compute", -waited - looked - probe.spent_s)
         with self.watch.lap("sample"):
             sample = measure_sample(engine, probe) if sampled else None
         self.watch.add("sample", probe.spent_s)

@@ -175,6 +175,7 @@ class Live:
         seed_all(self._config.seed, step, world.rank)
         scale = world.world_size / self._source.nominal_tokens
         losses = 0.0
+        self._injector.before_backward(engine, step)
         for index, batch in enumerate(batches):
             losses += engine.forward_backward(batch, scale, last=index == len(batches) - 1)
         self._injector.after_backward(engine, step)

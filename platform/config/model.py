@@ -335,12 +335,17 @@ class Bf16OverflowFault(Section):
 
 
 class NonfiniteFault(Section):
-    """Make one rank's gradient non-finite at each step of a window, always or the first `times` times."""
+    """Make one rank's numbers non-finite at each step of a window, always or the first `times` times."""
 
     kind: Literal["nonfinite"]
     step: FaultStep
     steps: FaultSteps = 1
     rank: FaultRank = 0
+    where: Literal["shard", "gradient", "loss"] = Field(
+        "shard",
+        description="`shard`: the rank's part of the gradient that all ranks have summed up; `gradient`: one element of "
+        "the gradient that it computed itself, before ranks sum up; `loss`: its loss, hence all that follows from it",
+    )
     times: FaultTimes = None
 
 

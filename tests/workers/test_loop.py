@@ -248,6 +248,8 @@ class TestWatching:
         always = set.intersection(*({*row.values} for row in straight.rows))
         assert {"clip.factor", "updates.skipped", "time.data_s", "time.compute_s", "time.vitals_s"} <= always
         assert all(row.values["time.vitals_s"] > 0.0 for row in straight.rows[1:])
+        assert {row.values["loss_scale"] for row in straight.rows} == {1.0}
+        assert {row.values["updates.overflowed"] for row in straight.rows} == {0.0}
 
     def test_a_sampled_row_has_the_layer_groups(self, straight: Rank) -> None:
         first = straight.rows[0].values
