@@ -188,6 +188,10 @@ class HangSection(Section):
         description="a step may take this many times the longest one of its attempt; cluster.step_timeout_s caps it",
     )
     floor_s: Seconds = Field(60.0, description="a limit that was learned is never shorter than this")
+    learn_steps: Positive = Field(20, description="steps of all ranks together, before a limit is learned from them")
+    silent_s: Seconds = Field(
+        5.0, description="a rank whose heartbeats stay away for this long is blamed first; they come twice a second"
+    )
     evidence_s: Seconds = Field(20.0, description="limit for stacks and other evidence, before anything is ended")
 
 
@@ -416,6 +420,14 @@ class RunConfig(Section):
         if self.checkpoint.gradient_log == "vault" and self.checkpoint.vault_gib == 0:
             yield "checkpoint.gradient_log (vault) has no room where checkpoint.vault_gib is 0: set it to `store`"
 
+    def _detect_contradictions(self) -> Iterator[str]:
+        spike = self.detect.spike
+        if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
+            yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
+        rate = self.detect.throughput
+        if rate.collapsed is not None and rate.recovered is not None and rate.collapsed >= rate.recovered:
+            yield f"detect.throughput.collapsed ({rate.collapsed:g}) must be below detect.throughput.recovered"
+
     def _contradictions(self) -> Iterator[str]:
         """What cannot all be meant, one line each, beginning with the key to change."""
         steps = self.train.steps
@@ -423,9 +435,7 @@ class RunConfig(Section):
             said = "" if "warmup_steps" in self.schedule.model_fields_set else ", the default,"
             yield f"schedule.warmup_steps ({self.schedule.warmup_steps}){said} must be below train.steps ({steps})"
         yield from self._log_contradictions()
-        spike = self.detect.spike
-        if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
-            yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
+        yield from self._detect_contradictions()
         if self.drill.twin_step is not None and self.drill.twin_step > steps:
             yield f"drill.twin_step ({self.drill.twin_step}) must be at most train.steps ({steps})"
         if self.checkpoint.keep_best:
