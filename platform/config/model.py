@@ -209,6 +209,11 @@ class LadderSection(Section):
     episodes_per_hour: Positive = Field(6, description="episodes within an hour before the run stops for a person")
     episodes_total: Positive = Field(50, description="episodes in all before the run stops for a person")
     reset_after_steps: Positive = Field(1000, description="healthy steps that reset both budgets")
+    on_anomaly: Literal["repair", "stop"] = Field(
+        "repair",
+        description="an incident of bad numbers: climb the ladder, or `stop` the run for a person (exit code 4); lost "
+        "processes are resumed either way",
+    )
     shadow: bool = Field(
         default=False, description="decide, journal and alert, but do not act; a lost process is still resumed"
     )

@@ -262,6 +262,22 @@ class TestFaults:
         assert ledger.phase is RunPhase.EXHAUSTED
         assert place.story.count("ladder.decided") == 4
 
+    def test_a_run_that_is_to_stop_at_anomalies_ends_with_its_evidence_and_all_it_had(self, place: Place) -> None:
+        place.config = small_config(ladder={"on_anomaly": "stop"})
+        ledger = place.drive(happenings={(1, 25): spoil}).supervisor.ledger
+        assert (ledger.record.outcome, ledger.record.exit_code) == ("exhausted", 4)
+        assert place.story[-3:] == ["fault.detected", "ladder.decided", "run.exhausted"]
+        noted = data_of(place.events, "fault.detected")
+        assert (noted["kind"], noted["onset"]) == ("spike", 25)
+        assert "ladder.on_anomaly" in data_of(place.events, "run.exhausted")["reason"]
+        report = json.loads(open_store(place.address).get(REPORT_KEY))
+        assert (report["exit_code"], len(report["incidents"])) == (4, 1)
+        assert CheckpointRef(1, 20) in {candidate.ref for candidate in ledger.candidates()}
+
+    def test_such_a_run_still_survives_a_lost_process(self, place: Place) -> None:
+        place.config = small_config(ladder={"on_anomaly": "stop"})
+        assert place.drive(happenings={(1, 25): kill}).supervisor.ledger.record.outcome == "finished"
+
     def test_an_error_of_the_users_code_before_the_first_step_ends_the_run_with_its_traceback(
         self, place: Place
     ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from tests.support.one_rank import CPU, SEQUENCE, join_as, tiny_config
 from tests.support.user_factories import Numbers
@@ -41,6 +42,7 @@ from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
 from stormsail.workers.loop import StepLoop
+from stormsail.workers.replay import Subject
 from stormsail.workers.session import Session
 from stormsail.workers.snapshot import SnapshotWriter
 
@@ -60,6 +62,7 @@ class Job:
         blank: (rank, step): where that rank has no real token; rank -1 stands for all.
         loud: (rank, step, factor): where the loss of one rank alone is so much larger.
         replay: Whether an incident is answered with its diagnosis, from the initial state.
+        breaks: Whether a first replay breaks off on all ranks, after one step of it, before anything else happens.
         forgets: A rank whose memory loses what was parked in it.
     """
 
@@ -71,6 +74,7 @@ class Job:
     blank: tuple[tuple[int, int], ...] = ()
     loud: tuple[int, int, float] | None = None
     replay: bool = False
+    breaks: bool = False
     forgets: int | None = None
 
 
@@ -87,6 +91,7 @@ class Told:
         lines: Rank 0's lines.
         incidents: Incidents that it reported.
         results: What replays gave.
+        broken: Why the first replay broke off, or "".
         error: What it ended with, or "".
     """
 
@@ -99,6 +104,7 @@ class Told:
     lines: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     results: list[ReplayResult] = field(default_factory=list)
+    broken: str = ""
     error: str = ""
 
 
@@ -196,6 +202,9 @@ class _Runner:
             replay_live.park = _forgetful(replay_live.park)  # type: ignore[assignment]  # this process is its own
         self.loop.obey(Directive(1))
         before = self._fingerprint()
+        if self.job.breaks:
+            self._break_a_replay()
+            assert self._fingerprint() == before
         for step in range(self.job.steps):
             if self.job.astray == (self.world.rank, step):
                 self.session.directive = replace(self.session.directive, lr_events=(LrEvent(0, 0.9, 1),))
@@ -221,6 +230,20 @@ class _Runner:
         torch.distributed.barrier()
         self.session.engine.destroy()
         return self.told
+
+    def _break_a_replay(self) -> None:
+        def breaks(_plan: ReplayPlan, subject: Subject, _precision: str) -> ReplayResult:
+            subject.step(0, leave_out=(), lr_factor=1.0)
+            raise MemoryError(f"rank {self.world.rank} has no room")
+
+        plan = ReplayPlan(None, 0, (0, 1), (), (), 0)
+        loop = self.loop
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(replay_live, "replay", breaks)
+            found = replay_live.diagnose(
+                plan, self.session, source=loop.source, injector=loop.injector, at=lambda _phase, _step: None
+            )
+        self.told.broken = found.problem if found.broken else ""
 
     def incident(self, incident: Incident) -> Directive:
         self.told.incidents.append(incident)

@@ -17,11 +17,18 @@ JOB = {
 
 
 def run(forgets: int | None, extensions: Path, home: Path) -> list[Told]:
-    return run_world(Job(20, JOB, replay=True, forgets=forgets), 2, home=home, extensions=extensions)
+    return run_world(
+        Job(20, JOB, replay=True, breaks=forgets is None, forgets=forgets), 2, home=home, extensions=extensions
+    )
 
 
-def test_all_ranks_come_through_and_their_state_is_what_it_was(built_extensions: Path, tmp_path: Path) -> None:
+def test_all_ranks_come_through_one_that_broke_off_too_and_their_state_is_what_it_was(
+    built_extensions: Path, tmp_path: Path
+) -> None:
     first, second = run(None, built_extensions, tmp_path)
+    assert [told.broken for told in (first, second)] == [
+        f"it broke off: MemoryError: rank {rank} has no room" for rank in (0, 1)
+    ]
     (result,) = first.results
     recorded = [(row.loss, row.grad_norm) for row in first.rows[:ONSET]]
     again = [(row.loss, row.grad_norm) for row in (*result.prefix, *result.outcomes[0].rows)]
