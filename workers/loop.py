@@ -143,7 +143,8 @@ class StepLoop:
             batches = self.source.micro_batches(step, self.session.order)
         self._seed(step)
         engine = self.session.engine
-        engine.waited_s()
+        engine.waited_s()  # what passes outside of steps have left
+        engine.looked_s()
         probe = engine.probe()
         self.injector.before_backward(engine, step)
         with self.watch.lap("compute"):

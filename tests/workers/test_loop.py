@@ -249,6 +249,7 @@ class TestWatching:
         always = set.intersection(*({*row.values} for row in straight.rows))
         assert {"clip.factor", "updates.skipped", "time.data_s", "time.compute_s", "time.vitals_s"} <= always
         assert all(row.values["time.vitals_s"] > 0.0 for row in straight.rows[1:])
+        assert all(row.values["time.compute_s"] > 0.0 for row in straight.rows)
         assert {row.values["loss_scale"] for row in straight.rows} == {1.0}
         assert {row.values["updates.overflowed"] for row in straight.rows} == {0.0}
 
