@@ -63,7 +63,7 @@ class Job:
         loud: (rank, step, factor): where the loss of one rank alone is so much larger.
         replay: Whether an incident is answered with its diagnosis, from the initial state.
         breaks: Whether a first replay breaks off on all ranks, after one step of it, before anything else happens.
-        forgets: A rank whose memory loses what was parked in it.
+        forgets: A rank whose memory loses what was parked in it, in a last replay after everything else.
     """
 
     steps: int
@@ -198,8 +198,6 @@ class _Runner:
         )
 
     def run(self) -> Told:
-        if self.job.forgets == self.world.rank:
-            replay_live.park = _forgetful(replay_live.park)  # type: ignore[assignment]  # this process is its own
         self.loop.obey(Directive(1))
         before = self._fingerprint()
         if self.job.breaks:
@@ -211,12 +209,8 @@ class _Runner:
             if self.job.stall is not None and self.job.stall[:2] == (self.world.rank, step):
                 self.source.pause_s = self.job.stall[2]
             self.source.blank = not {(self.world.rank, step), (-1, step)}.isdisjoint(self.job.blank)
-            try:
-                with self._loudness(step):
-                    self.loop.step()
-            except StateMismatchError as error:
-                self.told.error = str(error)
-                break
+            with self._loudness(step):
+                self.loop.step()
             after = self._fingerprint()
             self.told.moved.append(after != before)
             self.told.weights.append(self._whole_weights())
@@ -225,6 +219,8 @@ class _Runner:
             before = after
             if self.session.directive.stop_reason:
                 break
+        if self.job.forgets is not None:
+            self._forget()
         self.loop.close()
         self.beat.close()
         torch.distributed.barrier()
@@ -236,14 +232,27 @@ class _Runner:
             subject.step(0, leave_out=(), lr_factor=1.0)
             raise MemoryError(f"rank {self.world.rank} has no room")
 
-        plan = ReplayPlan(None, 0, (0, 1), (), (), 0)
-        loop = self.loop
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(replay_live, "replay", breaks)
-            found = replay_live.diagnose(
-                plan, self.session, source=loop.source, injector=loop.injector, at=lambda _phase, _step: None
-            )
+            found = self._diagnose()
         self.told.broken = found.problem if found.broken else ""
+
+    def _forget(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(replay_live, "replay", lambda _plan, _subject, _precision: ReplayResult())
+            if self.job.forgets == self.world.rank:
+                patch.setattr(replay_live, "park", _forgetful(replay_live.park))
+            try:
+                self._diagnose()
+            except StateMismatchError as error:
+                self.told.error = str(error)
+
+    def _diagnose(self) -> ReplayResult:
+        plan = ReplayPlan(None, 0, (0, 1), (), (), 0)
+        loop = self.loop
+        return replay_live.diagnose(
+            plan, self.session, source=loop.source, injector=loop.injector, at=lambda _phase, _step: None
+        )
 
     def incident(self, incident: Incident) -> Directive:
         self.told.incidents.append(incident)

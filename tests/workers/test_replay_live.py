@@ -216,14 +216,6 @@ class Breaking:
         patch.setattr(deepspeed_private.OwnGradients, "_look", _raises)
 
     @staticmethod
-    def before_the_update(run: Run, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(module, "update", _raises)
-
-    @staticmethod
-    def scoring(run: Run, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(Live, "score", _raises)
-
-    @staticmethod
     def changing_the_precision(run: Run, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Live, "back", lambda live, _precision: _with_wrong_precision(live._session))
 
@@ -247,6 +239,18 @@ def test_whatever_breaks_a_replay_off_is_a_reason_and_leaves_the_run_what_it_was
     engine = run.session.engine
     assert (live_sums(engine), engine.optimizer_scalars(), engine.precision) == (before, scalars, "bf16")
     assert run.look(NOW) == expected
+
+
+@pytest.mark.slow
+def test_what_breaks_off_one_rank_alone_ends_it_as_it_would_end_a_step(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parked = park(run.session.engine)
+    monkeypatch.setattr(module, "all_come_here", lambda _place, *, limit_s: limit_s < 0.0)
+    monkeypatch.setattr(run.session, "load_state", _raises)
+    with pytest.raises(RuntimeError, match="a part broke"):
+        run.diagnose()
+    put_back(run.session.engine, parked)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 SLOW_STEPS = 34
 STALLED = 8
-ONE_BLANK, ALL_BLANK, LOUD, LAST = 14, 16, 44, 46
+ONE_BLANK, ALL_BLANK, LOUD, LAST = 14, 16, 34, 36
 
 # By world, the steps with a bad number, where it is put, and the rank that has it.
 BAD = {
