@@ -73,7 +73,7 @@ class LabSubject:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self._lab.names
+        return tuple(self._lab.names)
 
     def _order(self, leave_out: Ranges) -> DataOrder:
         return DataOrder(self._lab.samples, BASE_SEED, leave_out)
@@ -89,7 +89,8 @@ class LabSubject:
         self._lab.load(self._kept)
 
     def step(self, step: int, *, leave_out: Ranges, lr_factor: float) -> TraceRow:
-        return self._lab.step(step, order=self._order(leave_out), lr_factor=lr_factor)
+        row: TraceRow = self._lab.step(step, order=self._order(leave_out), lr_factor=lr_factor)
+        return row
 
     def score(self, step: int, *, leave_out: Ranges) -> Sequence[SampleScore]:
         found = self._lab.score(step, self._order(leave_out))

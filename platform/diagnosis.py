@@ -156,6 +156,7 @@ class ReplayResult:
         suspects: Sample positions [start, stop) that stand out among them.
         steps: Steps computed in all.
         problem: Why there is no result, or "".
+        broken: Whether an error ended it, which says nothing about the incident.
         names: Layer groups of its rows, from the model's input to its output.
     """
 
@@ -165,6 +166,7 @@ class ReplayResult:
     suspects: tuple[tuple[int, int], ...] = ()
     steps: int = 0
     problem: str = ""
+    broken: bool = False
     names: tuple[str, ...] = ()
 
 

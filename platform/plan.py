@@ -153,6 +153,13 @@ def batch_plan(config: RunConfig) -> BatchPlan:
 
 def ladder_in_words(config: RunConfig) -> tuple[str, ...]:
     """The ladder's limits, as sentences."""
+    dropped = f"{config.nonfinite.patience} dropped updates in a row open an incident; none is ever applied."
+    if config.ladder.on_anomaly == "stop":
+        return (
+            _lost_process(config),
+            "An incident of bad numbers stops the run for a person (ladder.on_anomaly).",
+            dropped,
+        )
     ladder, rollback, fp32, lr = config.ladder, config.rollback, config.fp32, config.lr
     cuts = math.floor(math.log(lr.floor) / math.log(rollback.lr_factor) + 1e-9) if lr.floor > 0 else None
     times = "any number of times" if cuts is None else f"at most {cuts} times before the floor of {lr.floor:g}"
@@ -169,7 +176,7 @@ def ladder_in_words(config: RunConfig) -> tuple[str, ...]:
             f"The run stops for a person after tier 3 fails, after {ladder.episodes_per_hour} episodes in an hour, or "
             f"{ladder.episodes_total} in all; {ladder.reset_after_steps} healthy steps reset both counts."
         ),
-        f"{config.nonfinite.patience} dropped updates in a row open an incident; none is ever applied.",
+        dropped,
     )
 
 

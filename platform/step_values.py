@@ -46,7 +46,10 @@ STEP_VALUES: tuple[StepValue, ...] = (
     StepValue("nonfinite.state", "elements", "non-finite weights and moments on all ranks, when they were counted"),
     StepValue("updates.skipped", "updates", "steps up to here that gave no update (dropped or empty)"),
     StepValue("loss.rank_spread", "nats", "largest minus smallest mean loss of a rank"),
-    StepValue("loss_scale", "factor", "scale of the loss before backward; only precisions that scale have it"),
+    StepValue(
+        "updates.overflowed", "ranks", "ranks whose optimizer refused the update before for its own overflow check"
+    ),
+    StepValue("loss_scale", "factor", "what the loss was multiplied by before backward, smallest of the ranks'"),
     # the state, sampled
     StepValue("accuracy.tokens", "share", "real tokens whose most likely prediction was the target", sampled=True),
     StepValue("update.rms", "x learning rate", "root mean square of Adam's last update before the rate", sampled=True),

@@ -93,6 +93,8 @@ def classify(case: Case | None, plan: ReplayPlan | None = None, result: ReplayRe
     if plan is None or result is None or result.problem or not result.outcomes:
         why = result.problem if result is not None else ""
         found = _by_hints(case)
+        if result is not None and result.broken:
+            found = Diagnosis(Cause.UNKNOWN, 0.0)
         evidence = (*found.evidence, f"no replay: {why}" if why else "no replay")
         return _placed(case, replace(found, confidence=min(found.confidence, _HINT), evidence=evidence))
     case = _enriched(case, result)

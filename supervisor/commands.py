@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,13 @@ StorageOption = Annotated[
     str | None,
     typer.Option("--storage", metavar="URL", help="Where the run lives, if not where this machine remembers."),
 ]
+
+
+class OnAnomaly(StrEnum):
+    """As `ladder.on_anomaly`."""
+
+    REPAIR = "repair"
+    STOP = "stop"
 
 
 def register(app: typer.Typer) -> None:
@@ -70,10 +78,14 @@ def train(
     fresh: Annotated[bool, typer.Option(help="Begin anew; what is there is kept as NAME@N.")] = False,
     must_resume: Annotated[bool, typer.Option(help="Fail where there is nothing to go on with.")] = False,
     take_over: Annotated[bool, typer.Option(help="Take the run from an owner whose lease has expired.")] = False,
+    on_anomaly: Annotated[
+        OnAnomaly | None, typer.Option(help="An incident of bad numbers is repaired, or stops the run (exit code 4).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run, or go on with, the training that FILE describes, and follow it to the end."""
-    config = load_config(file, overrides=overrides, environ=os.environ)
+    chosen = [] if on_anomaly is None else [f"ladder.on_anomaly={on_anomaly}"]
+    config = load_config(file, overrides=[*overrides, *chosen], environ=os.environ)
     note = note_for(file, config)
     if note is not None:
         _notify(f"note: {note}")

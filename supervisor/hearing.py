@@ -37,6 +37,7 @@ from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent, RunPhase
 from stormsail.supervisor.watch import hang, throughput
 from stormsail.supervisor.watch.waiting import Wait, describe
+from stormsail.workers.detect.beside import Beside
 
 SETTLE_S = 30.0
 _PLACEMENT_WAIT_S = 2.0
@@ -73,9 +74,8 @@ class Hearing:
         self._diagnosis = Diagnosing(config, ledger)
         # Deciding and loading may wait for a store that is away, and that is no hanging.
         patience_s = config.cluster.start_timeout_s + config.journal.deadline_s
-        self._limits = hang.Limits(
-            config.cluster.step_timeout_s, patience_s, factor=config.hang.factor, floor_s=config.hang.floor_s
-        )
+        self._limits = hang.Limits.of(config.hang, step_s=config.cluster.step_timeout_s, other_s=patience_s)
+        self._rates = Beside.of(config.detect).throughput
         self._watched = hang.Watched()
         self._evidence_wanted = False
         self._throughput = throughput.Throughput()
@@ -170,6 +170,12 @@ class Hearing:
         with self._ledger.lock:
             return hang.find_stuck(self._watched, self._limits, time.monotonic())
 
+    def talking(self) -> set[int]:
+        """The ranks that were heard of lately."""
+        with self._ledger.lock:
+            now_s, silent_s = time.monotonic(), self._limits.silent_s
+            return {rank for rank, at in self._watched.ranks.items() if now_s - at.heard_s < silent_s}
+
     def watched(self) -> hang.Watched:
         """Where all ranks of the attempt are."""
         with self._ledger.lock:
@@ -238,7 +244,7 @@ class Hearing:
             self._ledger.note("recovery.caught_up", step=row.step, at_s=row.time_s)
 
     def _watch_throughput(self, row: StepRow) -> None:
-        self._throughput, change = throughput.observe(self._throughput, row)
+        self._throughput, change = throughput.observe(self._throughput, row, self._rates)
         if change is not None:
             self._ledger.note(
                 "throughput.collapsed" if change.collapsed else "throughput.recovered",

@@ -25,6 +25,7 @@ class LadderPolicy:
     lr_floor: float
     lr_hold_steps: int
     lr_ramp_steps: int
+    stop_on_anomaly: bool = False
 
     @classmethod
     def from_config(cls, config: RunConfig) -> Self:
@@ -41,6 +42,7 @@ class LadderPolicy:
             lr_floor=config.lr.floor,
             lr_hold_steps=config.lr.hold_steps,
             lr_ramp_steps=config.lr.ramp_steps,
+            stop_on_anomaly=config.ladder.on_anomaly == "stop",
         )
 
 

@@ -86,7 +86,7 @@ class BareTrial:
         )
         self.order = DataOrder(samples=self.reader.samples, seed=config.seed)
         # What a run would clip or skip on the detectors' word is only reported: a guard would hide what is looked for.
-        self.policy = replace(Policy.of(config), on_watch="report")
+        self.policy = replace(Policy.of(config, samples=self.reader.samples), on_watch="report")
         self.detector = DetectorState()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.course = Course()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-TOLERANCE = 0.02
+from stormsail.workers.detect.beside import Continuity as Limits
 
 
 class Continuity:
@@ -16,10 +16,12 @@ class Continuity:
 
     Args:
         expected: (step, loss) pairs.
-        exact: Whether the losses must agree to the last bit rather than within `TOLERANCE` (relative).
+        exact: Whether the losses must agree to the last bit rather than within the tolerance.
+        limits: How far they may differ where bits need not agree.
     """
 
-    def __init__(self, expected: tuple[tuple[int, float], ...], *, exact: bool) -> None:
+    def __init__(self, expected: tuple[tuple[int, float], ...], *, exact: bool, limits: Limits) -> None:
+        self._tolerance = limits.tolerance
         self._expected = dict(expected)
         self._exact = exact
         self.broken = ""
@@ -29,7 +31,7 @@ class Continuity:
         wanted = self._expected.pop(step, None)
         if wanted is None or not math.isfinite(loss):
             return ""
-        agrees = loss == wanted if self._exact else math.isclose(loss, wanted, rel_tol=TOLERANCE)
+        agrees = loss == wanted if self._exact else math.isclose(loss, wanted, rel_tol=self._tolerance)
         if not agrees:
             self._expected.clear()
             self.broken = (

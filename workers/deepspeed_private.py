@@ -21,6 +21,7 @@ _GROUP_NAMES = (
     "_DATA_PARALLEL_GROUP",
     "_ALL_TO_ALL_GROUP",
 )
+_REDUCE_BUCKET = "_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads"
 # What DeepSpeed's backend is asked for in forward, backward and update.
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_reduce")
 
@@ -78,6 +79,49 @@ def time_collectives() -> CommClock:
     return clock
 
 
+class OwnGradients:
+    """Whether what this rank itself computed was finite, told by one sum over each bucket before ranks reduce it.
+
+    After that the ranks' gradients are mixed, and a NaN no longer tells whose it was.
+    """
+
+    def __init__(self, zero: Any) -> None:
+        self._zero = zero
+        self._reduce: Callable[[torch.dtype], None] = getattr(zero, _REDUCE_BUCKET)
+        self._total: torch.Tensor | None = None
+        self._seconds = 0.0
+        setattr(zero, _REDUCE_BUCKET, self._look_and_reduce)
+
+    def take(self) -> bool:
+        """Whether every gradient since the last call was finite."""
+        total, self._total = self._total, None
+        return total is None or bool(torch.isfinite(total))
+
+    def took_s(self) -> float:
+        """Seconds that looking took since the last call; on GPUs those of the host."""
+        taken, self._seconds = self._seconds, 0.0
+        return taken
+
+    def _look_and_reduce(self, communication_data_type: torch.dtype) -> None:
+        begun = time.perf_counter()
+        self._look(communication_data_type)
+        self._seconds += time.perf_counter() - begun
+        self._reduce(communication_data_type)
+
+    def _look(self, communication_data_type: torch.dtype) -> None:
+        from deepspeed.accelerator import get_accelerator
+
+        bucket = self._zero.ipg_buckets[communication_data_type]
+        if bucket.params:
+            with get_accelerator().stream(self._zero.reduce_and_partition_stream), torch.no_grad():
+                # A parameter larger than the bucket is left where it is.
+                inside = self._zero.contiguous_gradients and bucket.elements <= self._zero.reduce_bucket_size
+                parts = [bucket.buffer[: bucket.elements]] if inside else [p.grad for p in bucket.params]
+                for part in parts:
+                    found = part.sum().float()
+                    self._total = found if self._total is None else self._total + found
+
+
 def reset_counters() -> None:
     """Start DeepSpeed's parameter and module ids at 0 again, as they must be equal on all ranks of a world."""
     from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
@@ -121,6 +165,16 @@ def adam_steps(engine: Any) -> int:
     if not states or not all({"exp_avg", "exp_avg_sq", "step"} <= state.keys() for state in states):
         return 0
     return int(states[0]["step"])
+
+
+def loss_scale(engine: Any) -> float:
+    """What the loss is multiplied by before backward: 1 where the precision needs none."""
+    return float(engine.optimizer.loss_scale)
+
+
+def refused(engine: Any) -> bool:
+    """Whether the optimizer's own check for overflow has refused its last step."""
+    return bool(engine.optimizer.overflow)
 
 
 def _create_states(zero: Any) -> None:

@@ -10,12 +10,13 @@ import gc
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from stormsail.platform.checkpoint.rounding import round_shard
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
@@ -87,6 +88,7 @@ class ZeroEngine:
         self.groups = LayerGroups.of([piece.name for piece in self.pieces])
         self.group_elements = self.groups.sums([math.prod(piece.shape) for piece in self.pieces])
         self._waited = deepspeed_private.time_collectives()
+        self._own_gradients = deepspeed_private.OwnGradients(self._engine.optimizer)
         self._base_rates = [float(group["lr"]) / config.optimizer.lr for group in self._inner.param_groups]
 
     @property
@@ -105,6 +107,16 @@ class ZeroEngine:
         """The dtype that the forward pass really runs in, read from the parameters."""
         dtype: torch.dtype = self._parameters[0][1].ds_tensor.dtype
         return dtype
+
+    @property
+    def loss_scale(self) -> float:
+        """What DeepSpeed multiplies the loss by before backward, read from it; 1 in bf16 and fp32."""
+        return deepspeed_private.loss_scale(self._engine)
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether DeepSpeed's own check for overflow has refused the last update."""
+        return deepspeed_private.refused(self._engine)
 
     # ------------------------------------------------------------------ compute
 
@@ -175,6 +187,17 @@ class ZeroEngine:
             ]
         return self._gradients
 
+    def own_gradients_finite(self) -> bool:
+        """Whether what this rank computed since the last call was finite, before the ranks' gradients were summed up.
+
+        A sum that overflows counts as not finite, so this says whose a bad gradient is, not whether there is one.
+        """
+        return self._own_gradients.take()
+
+    def looked_s(self) -> float:
+        """Seconds that looking at them has taken since the last call."""
+        return self._own_gradients.took_s()
+
     def scale_gradients(self, factor: float) -> None:
         """Multiply this rank's gradient shard in place."""
         from deepspeed.utils import safe_get_local_grad, safe_set_local_grad
@@ -227,6 +250,18 @@ class ZeroEngine:
         gradient = safe_get_local_grad(parameter).clone()
         gradient.view(-1)[0] = value
         safe_set_local_grad(parameter, gradient)
+
+    def spoil_backward(self, where: Literal["gradient", "loss"]) -> RemovableHandle:
+        """Make this rank's passes give NaN until the handle is removed (drills only).
+
+        Args:
+            where: `gradient`: in one element of what this rank computes itself; `loss`: in the loss of each token.
+        """
+        if where == "loss":
+            return self.module.register_forward_hook(lambda _module, _args, losses: losses * math.nan)
+        first: Any = self._parameters[0][1]
+        handle: RemovableHandle = first.register_hook(_with_nan)
+        return handle
 
     def set_learning_rate(self, lr: float) -> float:
         """Set every group's rate (times the group's own ratio) and return what the first group now holds."""
@@ -406,6 +441,12 @@ def _deepspeed_config(config: RunConfig, precision: str, world_size: int, *, par
         "zero_allow_untested_optimizer": True,
         "steps_per_print": None,
     }
+
+
+def _with_nan(gradient: torch.Tensor) -> torch.Tensor:
+    spoilt = gradient.clone()
+    spoilt.view(-1)[0] = math.nan
+    return spoilt
 
 
 def _count(module: nn.Module) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from stormsail.workers.detect.beside import Forecast as Limits
 from stormsail.workers.detect.trend import AHEAD, Band, forecast
 
 _WINDOW = 32  # losses that a forecast looks back on
@@ -28,8 +29,6 @@ _HIDDEN = 16
 _BATCH = 8
 _LEAST = 4 * _WINDOW  # losses before the LSTM speaks
 _WAITING = 256
-_Z = 6.0
-_NEEDED = 3  # of the last `AHEAD` judged losses, to be worth a line
 _SIGMA_FLOOR = 0.05  # in units of the window's scale
 
 Say = Callable[..., object]
@@ -41,10 +40,12 @@ class LossForecaster:
     Args:
         say: Takes a line (kind, fields); called from the thread.
         seed: Of its own initial weights and its own choice of what to learn from.
+        limits: When a loss has left its forecast.
     """
 
-    def __init__(self, say: Say, *, seed: int) -> None:
+    def __init__(self, say: Say, *, seed: int, limits: Limits) -> None:
         self._say = say
+        self._limits = limits
         self._losses: queue.Queue[tuple[int, float] | None] = queue.Queue(_WAITING)
         self._values: dict[str, float] = {}
         self._closed = threading.Event()
@@ -73,7 +74,7 @@ class LossForecaster:
     def _run(self) -> None:
         try:
             _be_modest()
-            judge = Forecasts(self._seed)
+            judge = Forecasts(self._seed, self._limits)
             while not self._closed.is_set():
                 heard = self._losses.get()
                 if heard is not None:
@@ -86,7 +87,7 @@ class LossForecaster:
         self._values = judge.hear(step, loss)
         for name in judge.alarms:
             z = self._values[f"forecast.{name}_z"]
-            self._say("forecast.watch", step=step, forecast=name, z=z, limit=_Z)
+            self._say("forecast.watch", step=step, forecast=name, z=z, limit=self._limits.z)
 
 
 class Forecasts:
@@ -94,12 +95,14 @@ class Forecasts:
 
     Args:
         seed: Of the LSTM.
+        limits: When a loss has left its forecast.
 
     Attributes:
         alarms: Forecasts ("lstm", "robust") that the last loss left for good, each said once.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, limits: Limits) -> None:
+        self._limits = limits
         self._net = _Net(seed)
         self._draw = torch.Generator().manual_seed(seed)
         self._optimizer = torch.optim.Adam(self._net.parameters(), lr=3e-3)
@@ -131,8 +134,8 @@ class Forecasts:
         self.alarms = []
         for name, z in found.items():
             recent = self._beyond.setdefault(name, deque(maxlen=AHEAD))
-            recent.append(z > _Z)
-            calls = sum(recent) >= _NEEDED
+            recent.append(z > self._limits.z)
+            calls = sum(recent) >= self._limits.needed
             if calls and name not in self._calling:
                 self.alarms.append(name)
             self._calling = self._calling | {name} if calls else self._calling - {name}

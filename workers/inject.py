@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from stormsail.platform.config.model import (
     Bf16OverflowFault,
@@ -49,6 +50,7 @@ class Injector:
         self._rank = rank
         self._fired = dict(fired)
         self._announce = announce
+        self._armed: list[RemovableHandle] = []
 
     def unheard(self) -> Injector:
         """The same faults for a replay: they act as they would now, but nobody is told and nothing is counted."""
@@ -79,18 +81,40 @@ class Injector:
                     self._fire(index, fault.kind, step)
         return scale
 
+    def before_backward(self, engine: ZeroEngine, step: int) -> None:
+        """Let this rank's passes give NaN until `after_backward`, if this is the step and the rank for it."""
+        for index, fault in enumerate(self._faults):
+            if (
+                isinstance(fault, NonfiniteFault)
+                and fault.where != "shard"
+                and self._strikes(index, fault, step, fault.times)
+            ):
+                self._armed.append(engine.spoil_backward(fault.where))
+
     def after_backward(self, engine: ZeroEngine, step: int) -> None:
         """Spoil this rank's gradient shard, if this is the step and the rank for it."""
+        self.disarm()
         for index, fault in enumerate(self._faults):
-            if not isinstance(fault, Bf16OverflowFault | NonfiniteFault) or not _within(step, fault.step, fault.steps):
-                continue
-            if isinstance(fault, Bf16OverflowFault) and engine.compute_dtype == torch.float32:
-                continue
-            times = fault.times if isinstance(fault, NonfiniteFault) else None
-            if self._due(index, fault.rank, times):
-                if step == fault.step or times is not None:
-                    self._fire(index, fault.kind, step)
+            due = False
+            if isinstance(fault, Bf16OverflowFault):
+                due = engine.compute_dtype != torch.float32 and self._strikes(index, fault, step, None)
+            elif isinstance(fault, NonfiniteFault) and fault.where == "shard":
+                due = self._strikes(index, fault, step, fault.times)
+            if due:
                 engine.spoil_gradient(float("inf"))
+
+    def disarm(self) -> None:
+        """Passes that were to give NaN are ordinary ones again."""
+        while self._armed:
+            self._armed.pop().remove()
+
+    def _strikes(self, index: int, fault: Bf16OverflowFault | NonfiniteFault, step: int, times: int | None) -> bool:
+        """Whether it is due; what counts is told at each step, the rest at its first."""
+        if not (_within(step, fault.step, fault.steps) and self._due(index, fault.rank, times)):
+            return False
+        if step == fault.step or times is not None:
+            self._fire(index, fault.kind, step)
+        return True
 
     def _kill_if_due(self, index: int, fault: KillFault, step: int) -> None:
         if fault.step == step and self._due(index, fault.rank, times=1):

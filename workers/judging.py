@@ -69,7 +69,7 @@ class Judge:
         if broken and self.verdict.kind is not VerdictKind.INCIDENT:
             self.verdict = Verdict(VerdictKind.INCIDENT, fault=FaultKind.RESUME_FAULT, onset=step, reason=broken)
         self._slow_shares, self.slowness = read_slowness(
-            self._slow_shares, tuple(seen.own_s.tolist()), self._policy.ranks
+            self._slow_shares, tuple(seen.own_s.tolist()), self._policy.ranks, self._policy.beside.stall
         )
         return self.verdict
 

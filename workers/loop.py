@@ -143,8 +143,10 @@ class StepLoop:
             batches = self.source.micro_batches(step, self.session.order)
         self._seed(step)
         engine = self.session.engine
-        engine.waited_s()
+        engine.waited_s()  # what passes outside of steps have left
+        engine.looked_s()
         probe = engine.probe()
+        self.injector.before_backward(engine, step)
         with self.watch.lap("compute"):
             losses = self._forward_backward(batches, probe if sampled else None)
         self.injector.after_backward(engine, step)
@@ -153,7 +155,9 @@ class StepLoop:
                 engine.round_gradients()
         waited = engine.waited_s()
         self.watch.add("comm", waited)
-        self.watch.add("compute", -waited - probe.spent_s)
+        looked = engine.looked_s()
+        self.watch.add("vitals", looked)
+        self.watch.add("compute", -waited - looked - probe.spent_s)
         with self.watch.lap("sample"):
             sample = measure_sample(engine, probe) if sampled else None
         self.watch.add("sample", probe.spent_s)

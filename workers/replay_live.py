@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from stormsail.platform.checkpoint.digest import word_sum
 from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.data.order import DataOrder
 from stormsail.platform.diagnosis import ReplayPlan, ReplayResult, SampleScore, TraceRow
-from stormsail.platform.errors import CheckpointError, InternalError, StateMismatchError
+from stormsail.platform.errors import CheckpointError, FencedError, InternalError, StateMismatchError, StormsailError
 from stormsail.platform.messages import Phase
 from stormsail.workers import vitals
 from stormsail.workers.batches import Batch, BatchReader, checksum
@@ -34,6 +35,9 @@ from stormsail.workers.replay import Ranges, replay
 from stormsail.workers.seeding import seed_all
 from stormsail.workers.session import Session
 from stormsail.workers.updating import set_rate, update
+from stormsail.workers.world import all_come_here
+
+_TOGETHER_S = 20.0  # ranks that break off alike do so within a step of each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +101,40 @@ def diagnose(
         injector: Its drill faults; they act, but are not counted.
         at: Told of each step, so that nobody takes the replay for hanging.
 
+    Whatever breaks the replay off on all ranks is a problem that the result names, and no harm. What breaks it off on
+    some ranks alone ends them: the others are in the middle of a collective, and cannot be called back from there.
+
     Raises:
         StateMismatchError: The state could not be put back.
+        Exception: What broke it off, where not all ranks were broken off.
     """
     precision = session.engine.precision
     at(Phase.REPLAY, session.position.step)
+    place = vitals.share_object(secrets.token_hex(8) if session.world.rank == 0 else None, device=session.device)
+    unheard = injector.unheard()
     parked = park(session.engine)
+    broken = False
     try:
-        result = replay(plan, Live(plan, session, source, injector.unheard(), at), precision)
-    except CheckpointError as error:  # raised on all ranks alike
-        result = ReplayResult(problem=str(error).replace("\n", "; "))
-    if session.engine.precision != precision:
-        session.rebuild(precision)
+        result = replay(plan, Live(plan, session, source, unheard, at), precision)
+    except CheckpointError as error:  # raised on all ranks alike, before anything ran
+        result = ReplayResult(problem=_in_one_line(error))
+    except FencedError:
+        raise
+    except Exception as error:
+        if not all_come_here(f"broken-replay/{place}", limit_s=_TOGETHER_S):
+            raise
+        broken = True
+        result = ReplayResult(problem=f"it broke off: {_in_one_line(error)}", broken=True)
+    unheard.disarm()
+    if broken or session.engine.precision != precision:
+        session.rebuild(precision)  # an engine that was left in the middle of a pass is no good
     put_back(session.engine, parked)
     return result
+
+
+def _in_one_line(error: Exception) -> str:
+    name = "" if isinstance(error, StormsailError) else f"{type(error).__name__}: "
+    return f"{name}{error}".strip().replace("\n", "; ")
 
 
 class Live:
@@ -175,6 +199,7 @@ class Live:
         seed_all(self._config.seed, step, world.rank)
         scale = world.world_size / self._source.nominal_tokens
         losses = 0.0
+        self._injector.before_backward(engine, step)
         for index, batch in enumerate(batches):
             losses += engine.forward_backward(batch, scale, last=index == len(batches) - 1)
         self._injector.after_backward(engine, step)

@@ -32,7 +32,10 @@ class RowWriter:
         self._beat = beat
         self._clipped: deque[bool] = deque(maxlen=_CLIPPED_OVER)
         config = session.config
-        self._forecaster = LossForecaster(beat.line, seed=config.seed) if config.detect.forecast else None
+        limits = session.policy.beside.forecast
+        self._forecaster = (
+            LossForecaster(beat.line, seed=config.seed, limits=limits) if config.detect.forecast else None
+        )
 
     def write(
         self, step: int, seen: Vitals, done: Update, rate: Rate, *, governor: Governor, sampled: bool, step_s: float

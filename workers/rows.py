@@ -33,6 +33,8 @@ def every_step(
         "clip.share": clipped,
         "nonfinite.gradients": float(seen.nonfinite_gradients),
         "updates.skipped": float(skipped),
+        "updates.overflowed": float(seen.ints("overflowed").sum()),
+        "loss_scale": float(seen.floats("loss_scale").min()),
         "time.data_s": float(seen.floats("data_s").max()),
         "time.compute_s": float(seen.floats("compute_s").max()),
         "time.comm_s": float(seen.floats("comm_s").max()),

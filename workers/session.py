@@ -103,11 +103,11 @@ class Session:
         self.world = world
         self.device = device
         self.position = Position()
-        self.policy = Policy.of(config)
+        self.policy = Policy.of(config, samples=samples)
         self.loaded_step = 0
         self.detector = DetectorState()
         self.unproven = False
-        self.continuity = Continuity((), exact=False)
+        self.continuity = Continuity((), exact=False, limits=self.policy.beside.continuity)
         self.order = DataOrder(samples, config.seed, ())
         self.directive = Directive(generation=0)
         self._store = store
@@ -256,7 +256,9 @@ class Session:
 
     def _begin(self, directive: Directive, took_s: float) -> None:
         self.order = DataOrder(self._samples, self.config.seed, directive.skip)
-        self.continuity = Continuity(directive.expected_losses, exact=directive.exact and self._same_shape)
+        self.continuity = Continuity(
+            directive.expected_losses, exact=directive.exact and self._same_shape, limits=self.policy.beside.continuity
+        )
         # Steps of the log lead to a known sum of all words, which proves more than any loss.
         self.unproven = directive.restore is not None and not directive.expected_losses and not directive.replay
         self._beat.at(Phase.STEP, self.position.step)

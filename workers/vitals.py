@@ -26,12 +26,15 @@ Floats = npt.NDArray[np.float64]
 
 _POSITIVE = 2**63 - 1
 _TIMES = ("data_s", "compute_s", "comm_s", "update_s", "vitals_s", "sample_s", "exchange_s", "share_s", "step_s")
+_FLOATS = ("loss_sum", "loss_scale")
 _GROUPED = ("squares", "activations", "attention", "update_squares")
 _INTS = (
     "tokens",
     "nonfinite_gradients",
     "nonfinite_state",
     "first_parameter",
+    "own_bad",
+    "overflowed",
     "stop",
     "step",
     "batch",
@@ -79,6 +82,9 @@ class RankVitals:
         nonfinite_gradients: Non-finite elements in its gradient shard, plus one for a non-finite loss.
         nonfinite_state: Non-finite elements in its masters and moments, where they were counted.
         first_parameter: Index of its first parameter with a non-finite gradient, or -1.
+        own_bad: 1 if the gradient that it computed itself, before ranks summed up, was not finite.
+        overflowed: 1 if its optimizer's own check for overflow has refused the update before.
+        loss_scale: What its loss was multiplied by before backward.
         stop: 1 if a person's request to stop has reached this rank.
         step: The step.
         batch: Sum of a checksum over the samples that it read; sums of ranks add up to the global batch's.
@@ -99,6 +105,9 @@ class RankVitals:
     first_parameter: int
     stop: int
     step: int
+    own_bad: int = 0
+    overflowed: int = 0
+    loss_scale: float = 1.0
     batch: int = 0
     plan: int = 0
     times: Times = field(default_factory=Times)
@@ -126,12 +135,12 @@ class Vitals:
     # ------------------------------------------------------------------- lanes
 
     def floats(self, name: str) -> Floats:
-        """One float of every rank: `loss_sum`, or a time."""
-        return self._as_floats[:, ("loss_sum", *_TIMES).index(name)]
+        """One float of every rank: `loss_sum`, `loss_scale`, or a time."""
+        return self._as_floats[:, (*_FLOATS, *_TIMES).index(name)]
 
     def grouped(self, name: str) -> Floats:
         """A grouped figure, `[ranks, groups]`."""
-        start = 1 + len(_TIMES) + _GROUPED.index(name) * self.groups
+        start = len(_FLOATS) + len(_TIMES) + _GROUPED.index(name) * self.groups
         return self._as_floats[:, start : start + self.groups]
 
     def ints(self, name: str) -> Table:
@@ -183,13 +192,14 @@ class Vitals:
     def first_bad_rank(self) -> int:
         """The rank that non-finite values came from, or -1 where there are none, or nothing tells whose they are.
 
-        A rank's loss, masters and moments are its own. Its shard of the gradient is not: one rank's NaN reaches the
-        shards of all others when gradients are reduced. So what all ranks show alike accuses nobody, and a shard
-        is believed last.
+        A rank's loss, masters and moments are its own, and so is the gradient that it computed before ranks summed up.
+        Its shard of the sum is not: one rank's NaN reaches the shards of others. So what all ranks show alike accuses
+        nobody, and a shard is believed last: where only the sum is bad, it was spoilt after it was made.
         """
         signs = (
             ~np.isfinite(self.floats("loss_sum")),
             self.ints("nonfinite_state") > 0,
+            self.ints("own_bad") > 0,
             self.ints("nonfinite_gradients") > 0,
         )
         for bad in signs:
@@ -261,7 +271,7 @@ def pack(mine: RankVitals) -> Table:
     """One row of int64 lanes; the first ones hold float64 bits."""
     groups = len(mine.squares)
     absent = (math.nan,) * groups
-    floats = [mine.loss_sum, *(getattr(mine.times, name) for name in _TIMES)]
+    floats = [getattr(mine, name) for name in _FLOATS] + [getattr(mine.times, name) for name in _TIMES]
     for name in _GROUPED:
         floats += getattr(mine, name) or absent
     ints = np.array([getattr(mine, name) for name in _INTS], dtype=np.int64)
@@ -275,7 +285,7 @@ def unpack(table: Table, *, nominal_tokens: int) -> Vitals:
         table: `[ranks, lanes]`.
         nominal_tokens: Tokens of a full global batch. Gradients were scaled by it before the real count was known.
     """
-    groups = (table.shape[1] - len(_INTS) - len(_TIMES) - 1) // len(_GROUPED)
+    groups = (table.shape[1] - len(_INTS) - len(_TIMES) - len(_FLOATS)) // len(_GROUPED)
     return Vitals(np.ascontiguousarray(table), groups, nominal_tokens)
 
 

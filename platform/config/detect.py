@@ -1,7 +1,7 @@
 """When the numbers of a run are called trouble: the detectors' preset, and each threshold that may differ from it.
 
 A threshold that is null is that of the preset. The rules themselves, and what each preset sets, are shown by
-`stormsail backtest --list`; a test keeps the two lists alike.
+`stormsail backtest --list`, what is watched beside them stands in `workers/detect/beside.py`; tests keep the lists alike.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ class OscillationLimits(Section):
     window: Rows = Field(None, description="steps that are judged together")
     every: Rows = Field(None, description="steps between two judgements")
     data_period: Count | None = Field(
-        None, description="period of the data's own order, left out with its multiples; 0: none known (steps)"
+        None,
+        description="period of the data's own order, left out with its multiples (steps); 0: none; null: one pass over "
+        "the data",
     )
 
 
@@ -118,6 +120,55 @@ class RanksLimits(Section):
         1.3, description="a rank whose own work takes this much longer than the others' is slow (x their median)"
     )
     slow_share: Fraction = Field(0.7, description="share of the last 20 or so steps it must be slow in (straggler)")
+
+
+class ForecastLimits(Section):
+    """When a loss has left the forecast that was made of it; watch only."""
+
+    z: Limit = Field(None, description="a loss beyond this lies outside (sigma of the forecast's band)")
+    needed: Annotated[int, Field(ge=1, le=5)] | None = Field(
+        None, description="of the last 5 judged losses, so many outside are a watch (steps)"
+    )
+
+
+class ContinuityLimits(Section):
+    """The first losses after a load against those recorded, where another world need not repeat the bits."""
+
+    tolerance: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
+        None, description="a difference beyond this is an incident (x recorded loss)"
+    )
+
+
+class LayerLimits(Section):
+    """Which layer groups an incident names."""
+
+    ratio: Annotated[float, Field(gt=1.0)] | None = Field(
+        None, description="a norm beyond this is out of the ordinary (x its level)"
+    )
+    least: Rows = Field(None, description="ordinary steps needed before a group is judged (steps)")
+
+
+class StallLimits(Section):
+    """A single step of one rank that is worth a line."""
+
+    ratio: Annotated[float, Field(gt=1.0)] | None = Field(
+        None, description="its own work beyond this (x median of the others)"
+    )
+    seconds: Limit = Field(None, description="and so much longer than theirs (s)")
+
+
+class ThroughputLimits(Section):
+    """A run that becomes slow as a whole; a line, never an incident."""
+
+    collapsed: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
+        None, description="below this the run has collapsed (x usual tokens per second)"
+    )
+    recovered: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None, description="above this it has come back (x usual tokens per second)"
+    )
+    late: Rows = Field(None, description="last steps whose median rate is compared (steps)")
+    usual: Rows = Field(None, description="steps whose median rate is usual (steps)")
+    least: Rows = Field(None, description="steps needed before anything is usual (steps)")
 
 
 class DetectSection(Section):
@@ -143,3 +194,8 @@ class DetectSection(Section):
     norm_precursor: NormPrecursorLimits = NormPrecursorLimits()
     oscillation: OscillationLimits = OscillationLimits()
     ranks: RanksLimits = RanksLimits()
+    stall: StallLimits = StallLimits()
+    layers: LayerLimits = LayerLimits()
+    forecast_limits: ForecastLimits = ForecastLimits()
+    continuity: ContinuityLimits = ContinuityLimits()
+    throughput: ThroughputLimits = ThroughputLimits()

@@ -188,6 +188,10 @@ class HangSection(Section):
         description="a step may take this many times the longest one of its attempt; cluster.step_timeout_s caps it",
     )
     floor_s: Seconds = Field(60.0, description="a limit that was learned is never shorter than this")
+    learn_steps: Positive = Field(20, description="steps of all ranks together, before a limit is learned from them")
+    silent_s: Seconds = Field(
+        5.0, description="a rank whose heartbeats stay away for this long is blamed first; they come twice a second"
+    )
     evidence_s: Seconds = Field(20.0, description="limit for stacks and other evidence, before anything is ended")
 
 
@@ -205,6 +209,11 @@ class LadderSection(Section):
     episodes_per_hour: Positive = Field(6, description="episodes within an hour before the run stops for a person")
     episodes_total: Positive = Field(50, description="episodes in all before the run stops for a person")
     reset_after_steps: Positive = Field(1000, description="healthy steps that reset both budgets")
+    on_anomaly: Literal["repair", "stop"] = Field(
+        "repair",
+        description="an incident of bad numbers: climb the ladder, or `stop` the run for a person (exit code 4); lost "
+        "processes are resumed either way",
+    )
     shadow: bool = Field(
         default=False, description="decide, journal and alert, but do not act; a lost process is still resumed"
     )
@@ -335,12 +344,17 @@ class Bf16OverflowFault(Section):
 
 
 class NonfiniteFault(Section):
-    """Make one rank's gradient non-finite at each step of a window, always or the first `times` times."""
+    """Make one rank's numbers non-finite at each step of a window, always or the first `times` times."""
 
     kind: Literal["nonfinite"]
     step: FaultStep
     steps: FaultSteps = 1
     rank: FaultRank = 0
+    where: Literal["shard", "gradient", "loss"] = Field(
+        "shard",
+        description="`shard`: the rank's part of the gradient that all ranks have summed up; `gradient`: one element of "
+        "the gradient that it computed itself, before ranks sum up; `loss`: its loss, hence all that follows from it",
+    )
     times: FaultTimes = None
 
 
@@ -411,6 +425,14 @@ class RunConfig(Section):
         if self.checkpoint.gradient_log == "vault" and self.checkpoint.vault_gib == 0:
             yield "checkpoint.gradient_log (vault) has no room where checkpoint.vault_gib is 0: set it to `store`"
 
+    def _detect_contradictions(self) -> Iterator[str]:
+        spike = self.detect.spike
+        if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
+            yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
+        rate = self.detect.throughput
+        if rate.collapsed is not None and rate.recovered is not None and rate.collapsed >= rate.recovered:
+            yield f"detect.throughput.collapsed ({rate.collapsed:g}) must be below detect.throughput.recovered"
+
     def _contradictions(self) -> Iterator[str]:
         """What cannot all be meant, one line each, beginning with the key to change."""
         steps = self.train.steps
@@ -418,9 +440,7 @@ class RunConfig(Section):
             said = "" if "warmup_steps" in self.schedule.model_fields_set else ", the default,"
             yield f"schedule.warmup_steps ({self.schedule.warmup_steps}){said} must be below train.steps ({steps})"
         yield from self._log_contradictions()
-        spike = self.detect.spike
-        if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
-            yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
+        yield from self._detect_contradictions()
         if self.drill.twin_step is not None and self.drill.twin_step > steps:
             yield f"drill.twin_step ({self.drill.twin_step}) must be at most train.steps ({steps})"
         if self.checkpoint.keep_best:

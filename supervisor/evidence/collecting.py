@@ -22,7 +22,7 @@ from stormsail.supervisor.evidence.blame import Finding, find_blame
 from stormsail.supervisor.evidence.found import Found, Target, render
 from stormsail.supervisor.hearing import Hearing
 from stormsail.supervisor.ledger import Ledger
-from stormsail.supervisor.watch.hang import SILENT_S, Stuck
+from stormsail.supervisor.watch.hang import Stuck
 
 PREFIX = "evidence"
 _LAST_ROWS = 100
@@ -136,9 +136,7 @@ class HangCollector:
         """Wait until every rank that still talks has sent its last collectives."""
         pause = threading.Event()
         while time.monotonic() < deadline:
-            now = time.monotonic()
-            talking = {rank for rank, at in self._hearing.watched().ranks.items() if now - at.heard_s < SILENT_S}
-            if talking <= self._hearing.flights.keys():
+            if self._hearing.talking() <= self._hearing.flights.keys():
                 return
             pause.wait(_POLL_S)
 

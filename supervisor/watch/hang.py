@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from stormsail.platform.config.model import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
-
-# Steps that must have been seen before their length says anything; the first of an attempt are slow.
-LEARNED_AFTER = 20
-# Heartbeats come twice a second. Who is silent for this long is stopped, or holds its interpreter's lock for ever.
-SILENT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,21 @@ class Limits:
         other_s: In any other phase.
         factor: A step may take this many times the longest one seen.
         floor_s: A limit that was learned is never shorter.
+        learn_steps: Steps that must have been seen before their length says anything; the first of an attempt are slow.
+        silent_s: Who is silent for this long is stopped, or holds its interpreter's lock for ever.
     """
 
     step_s: float
     other_s: float
     factor: float = 10.0
     floor_s: float = 60.0
+    learn_steps: int = 20
+    silent_s: float = 5.0
+
+    @classmethod
+    def of(cls, section: HangSection, *, step_s: float, other_s: float) -> Limits:
+        """The limits of a run."""
+        return cls(step_s, other_s, section.factor, section.floor_s, section.learn_steps, section.silent_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Watched:
         """How long a rank may stay in a phase."""
         if phase is not Phase.STEP:
             return limits.other_s
-        if self.steps < LEARNED_AFTER:
+        if self.steps < limits.learn_steps:
             return limits.step_s
         return min(limits.step_s, max(limits.floor_s, limits.factor * self.longest_step_s))
 
@@ -86,7 +91,7 @@ class Stuck:
         progress: Where it is.
         age_s: Since when.
         limit_s: How long it might have been there.
-        silent_s: Since when nothing was heard of it at all.
+        silent_s: Since when nothing was heard of it at all; 0 while it is heard of.
     """
 
     rank: int
@@ -98,7 +103,7 @@ class Stuck:
     @property
     def reason(self) -> str:
         """What is found, in one line."""
-        silent = f"; nothing was heard of it for {self.silent_s:.0f} s" if self.silent_s > SILENT_S else ""
+        silent = f"; nothing was heard of it for {self.silent_s:.0f} s" if self.silent_s else ""
         return (
             f"rank {self.rank} has been in phase {self.progress.phase} of step {self.progress.step} "
             f"for {self.age_s:.0f} s, the limit is {self.limit_s:.0f} s{silent}"
@@ -126,8 +131,13 @@ def find_stuck(known: Watched, limits: Limits, now_s: float) -> Stuck | None:
     When one rank stops, all others wait for it, and are as late as it is. Ranks that are done are never stuck.
     """
     late = [
-        Stuck(rank, at, now_s - at.since_s, known.limit_s(at.phase, limits), now_s - at.heard_s)
+        Stuck(rank, at, now_s - at.since_s, known.limit_s(at.phase, limits), _silence(at, limits, now_s))
         for rank, at in known.ranks.items()
         if at.phase is not Phase.DONE and now_s - at.since_s > known.limit_s(at.phase, limits)
     ]
-    return max(late, key=lambda item: (item.silent_s > SILENT_S, item.age_s - item.limit_s), default=None)
+    return max(late, key=lambda item: (item.silent_s > 0.0, item.age_s - item.limit_s), default=None)
+
+
+def _silence(at: Progress, limits: Limits, now_s: float) -> float:
+    silent_s = now_s - at.heard_s
+    return silent_s if silent_s > limits.silent_s else 0.0

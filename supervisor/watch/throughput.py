@@ -11,15 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from stormsail.platform.messages import StepRow
-
-_LONG = 200
-_LATE = 20
-_LEAST = 50  # steps before anything is usual
-COLLAPSED_SHARE = 0.5
-"""Below this share of the usual rate a run has collapsed."""
-
-RECOVERED_SHARE = 0.8
-"""Above this share it has come back."""
+from stormsail.workers.detect.beside import Throughput as Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +48,7 @@ class RateChange:
     usual_tokens_per_s: float
 
 
-def observe(state: Throughput, row: StepRow) -> tuple[Throughput, RateChange | None]:
+def observe(state: Throughput, row: StepRow, limits: Limits) -> tuple[Throughput, RateChange | None]:
     """Take note of one finished step, and say what changed.
 
     The rate is over the time from the end of the step before to the end of this one, so that what lies between steps
@@ -67,20 +59,20 @@ def observe(state: Throughput, row: StepRow) -> tuple[Throughput, RateChange | N
     if took_s == row.time_s or took_s <= 0.0:  # the first one, or a clock that was set back
         return state, None
     rate = row.tokens / took_s
-    late = (*state.late, rate)[-_LATE:]
-    rates = state.rates if state.collapsed else (*state.rates, rate)[-_LONG:]
+    late = (*state.late, rate)[-limits.late :]
+    rates = state.rates if state.collapsed else (*state.rates, rate)[-limits.usual :]
     state = replace(state, late=late, rates=rates)
-    if len(rates) < _LEAST or len(late) < _LATE:
+    if len(rates) < limits.least or len(late) < limits.late:
         return state, None
     now, usual = median(late), median(rates)
     share = now / usual if usual else 1.0
-    if not state.collapsed and share < COLLAPSED_SHARE:
+    if not state.collapsed and share < limits.collapsed:
         # What was slow already must not become what is usual.
-        before = rates[:-_LATE] or rates
+        before = rates[: -limits.late] or rates
         return replace(state, collapsed=True, rates=before), RateChange(
             collapsed=True, step=row.step, tokens_per_s=now, usual_tokens_per_s=usual
         )
-    if state.collapsed and share > RECOVERED_SHARE:
+    if state.collapsed and share > limits.recovered:
         return replace(state, collapsed=False), RateChange(
             collapsed=False, step=row.step, tokens_per_s=now, usual_tokens_per_s=usual
         )

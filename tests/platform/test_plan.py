@@ -150,3 +150,10 @@ def test_a_run_too_short_for_tier_2_is_noted() -> None:
 def test_drill_faults_that_never_fire_are_noted() -> None:
     config = run(drill={"faults": [{"kind": "kill", "step": 5}, {"kind": "kill", "step": 1000}]})
     assert planned(config).notes == ("Drill faults at step 1000 never fire: the run has 1000.",)
+
+
+def test_a_run_that_is_to_stop_at_anomalies_is_promised_no_tiers() -> None:
+    words = "\n".join(ladder_in_words(run(ladder={"on_anomaly": "stop"})))
+    assert "An incident of bad numbers stops the run for a person" in words
+    assert "A lost process or node costs up to" in words
+    assert "Tier" not in words

@@ -187,6 +187,14 @@ def test_the_reason_for_no_replay_is_told() -> None:
     assert found.evidence[-1] == "no replay: too far back"
 
 
+def test_a_replay_that_broke_off_says_nothing_but_why() -> None:
+    trace = trace_of(lambda _now, step: ill(step) if step >= ONSET else calm(step), 20, LAST)
+    plan = plan_for(trace, onset=ONSET, start=54)
+    found = classify(open_case(trace, ONSET), plan, ReplayResult(problem="it broke off: no memory", broken=True))
+    assert (found.cause, found.confident, found.onset) == (Cause.UNKNOWN, False, ONSET)
+    assert found.evidence == ("no replay: it broke off: no memory",)
+
+
 def test_too_few_rows_are_unknown() -> None:
     assert classify(open_case(Trace((), (calm(1), calm(2))), 2)).cause is Cause.UNKNOWN
 

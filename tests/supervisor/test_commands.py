@@ -13,9 +13,12 @@ from tests.support.run_kit import Staff, small_config
 from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.cli import run as run_command
 from stormsail.platform.config.dump import dump_config
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import TryLaterError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.store import StoreAddress
+from stormsail.supervisor import training
 from stormsail.supervisor.commands import register
 
 Command = Callable[..., tuple[int, str, str]]
@@ -125,3 +128,24 @@ class TestTheLastLineOfADrill:
         with pytest.raises(CheckFailedError):
             _finish(self.finish(played, identical=False), as_json=False)
         assert capsys.readouterr().out.splitlines()[-1].startswith("demo: identical no")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [((), "repair"), (("--on-anomaly=stop",), "stop"), (("--set", "ladder.on_anomaly=stop"), "stop")],
+)
+def test_what_becomes_of_an_anomaly_is_an_option_of_train(
+    words: tuple[str, ...], wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[RunConfig] = []
+
+    def started(config: RunConfig, *_args: object, **_options: object) -> RunPlace:
+        seen.append(config)
+        raise TryLaterError("that is all the test wants to know")
+
+    monkeypatch.setenv("STORMSAIL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(training, "train", started)
+    file = tmp_path / "run.yaml"
+    file.write_text("name: run\ntrain: {steps: 400}\n")
+    assert run_command(["train", str(file), *words], registers=[register]) == 75
+    assert [config.ladder.on_anomaly for config in seen] == [wanted]

@@ -109,6 +109,36 @@ def running(policy: LadderPolicy = POLICY) -> Run:
     return run
 
 
+# -------------------------------------------------------------------------------------------- stopping at anomalies
+
+STOPPING = replace(POLICY, stop_on_anomaly=True)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if kind.numeric])
+def test_a_run_that_is_to_stop_at_anomalies_stops_at_the_first_and_changes_nothing(kind: FaultKind) -> None:
+    run = running(STOPPING)
+    decision = run.fault(kind, 57, 55)
+    assert (decision.tier, decision.stop_exit_code, decision.restore) == (Tier.EXHAUSTED, 4, None)
+    assert (decision.lr_events, decision.fp32_until) == ((), None)
+    assert "ladder.on_anomaly is `stop`; a person must look" in decision.reason
+    assert len(run.candidates) == 5
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if not kind.numeric])
+def test_such_a_run_meets_other_faults_as_any_other(kind: FaultKind) -> None:
+    assert running(STOPPING).fault(kind, 57) == running().fault(kind, 57)
+
+
+def test_a_person_who_lets_it_repair_itself_later_finds_the_whole_ladder() -> None:
+    run = running(STOPPING)
+    run.fault(FaultKind.SPIKE, 57, 55)
+    run.policy = POLICY
+    begun = plan_start(run.state, run.candidates, run.policy, run.events, run_precision="bf16")
+    assert begun.restore == CheckpointRef(1, 30)  # a good one from before the onset
+    run.state = begun.state
+    assert run.fault(FaultKind.SPIKE, 57, 55).tier is Tier.ROLLBACK
+
+
 # ------------------------------------------------------------------------------------------------ infrastructure
 
 

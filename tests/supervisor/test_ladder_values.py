@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.model import LadderSection, RunConfig
 from stormsail.platform.messages import CheckpointRef, FaultKind, Tier
 from stormsail.supervisor.ladder import CandidateCheckpoint, Fault, LadderPolicy, LadderState, decide
 
@@ -26,6 +27,8 @@ POLICY = LadderPolicy(
 def test_the_policy_is_taken_from_the_configuration() -> None:
     config = RunConfig.model_validate({"name": "r", "train": {"steps": 1000}, "rollback": {"min_steps": 10}})
     assert LadderPolicy.from_config(config) == POLICY
+    stopping = config.model_copy(update={"ladder": LadderSection(on_anomaly="stop")})
+    assert LadderPolicy.from_config(stopping) == replace(POLICY, stop_on_anomaly=True)
 
 
 def test_a_decision_becomes_the_journals_event() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from stormsail.platform.errors import ClusterError, FencedError, RunExistsError
 from stormsail.platform.journal import Journal
 from stormsail.platform.journal_events import Event
 from stormsail.platform.lease import read_lease
-from stormsail.platform.messages import CheckpointRef, Directive, FaultKind, Incident, WorkerFailure
+from stormsail.platform.messages import CheckpointRef, Directive, FaultKind, Incident, Phase, WorkerFailure
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.platform.tracking import REPORT_KEY
@@ -275,6 +276,22 @@ class TestFaults:
         assert ledger.phase is RunPhase.EXHAUSTED
         assert place.story.count("ladder.decided") == 4
 
+    def test_a_run_that_is_to_stop_at_anomalies_ends_with_its_evidence_and_all_it_had(self, place: Place) -> None:
+        place.config = small_config(ladder={"on_anomaly": "stop"})
+        ledger = place.drive(happenings={(1, 25): spoil}).supervisor.ledger
+        assert (ledger.record.outcome, ledger.record.exit_code) == ("exhausted", 4)
+        assert place.story[-3:] == ["fault.detected", "ladder.decided", "run.exhausted"]
+        noted = data_of(place.events, "fault.detected")
+        assert (noted["kind"], noted["onset"]) == ("spike", 25)
+        assert "ladder.on_anomaly" in data_of(place.events, "run.exhausted")["reason"]
+        report = json.loads(open_store(place.address).get(REPORT_KEY))
+        assert (report["exit_code"], len(report["incidents"])) == (4, 1)
+        assert CheckpointRef(1, 20) in {candidate.ref for candidate in ledger.candidates()}
+
+    def test_such_a_run_still_survives_a_lost_process(self, place: Place) -> None:
+        place.config = small_config(ladder={"on_anomaly": "stop"})
+        assert place.drive(happenings={(1, 25): kill}).supervisor.ledger.record.outcome == "finished"
+
     def test_an_error_of_the_users_code_before_the_first_step_ends_the_run_with_its_traceback(
         self, place: Place
     ) -> None:
@@ -305,6 +322,61 @@ class TestFaults:
         order = place.story
         assert order.index("hang.suspected") < order.index("hang.evidence") < order.index("fault.detected")
         assert crew.supervisor.ledger.record.outcome == "finished"
+
+    def test_a_save_that_takes_longer_than_any_step_may_is_no_hang(self, place: Place) -> None:
+        place.config = small_config(cluster={"workers": 2, "step_timeout_s": 0.1})
+
+        def save_for_long(crew: Crew) -> None:
+            begun = time.monotonic()
+            while time.monotonic() - begun < 1.0:  # ten times the limit of a step, and several looks of the supervisor
+                for rank in (0, 1):
+                    saving = beat(attempt=crew.attempt, rank=rank, step=crew.step, phase=Phase.SAVE)
+                    assert not crew.supervisor.hearing.heartbeat(saving).abort
+                threading.Event().wait(0.05)
+
+        ledger = place.drive(happenings={(1, 15): save_for_long}).supervisor.ledger
+        assert (ledger.record.outcome, ledger.record.attempt) == ("finished", 1)
+        assert not {"hang.suspected", "fault.detected"} & set(place.story)
+
+    def test_a_save_that_does_hang_is_found_by_the_limit_of_its_own_phase(self, place: Place) -> None:
+        place.config = small_config(
+            cluster={"workers": 2, "step_timeout_s": 300.0, "start_timeout_s": 0.1}, journal={"deadline_s": 0.1}
+        )
+
+        def hang(crew: Crew) -> AttemptResult:
+            stuck = beat(attempt=crew.attempt, step=crew.step, phase=Phase.SAVE, flight="{}")
+            assert within(lambda: bool(crew.supervisor.hearing.heartbeat(stuck).abort))
+            return AttemptResult(ok=False, errors={0: "left"})
+
+        place.drive(happenings={(1, 15): hang})
+        error = data_of(place.events, "fault.detected")["error"]
+        assert "rank 0 has been in phase save of step 15" in error
+        assert "the limit is 0 s" in error
+
+    def test_a_worker_that_died_in_a_save_leaves_no_mark_that_restarts_the_run_again(self, place: Place) -> None:
+        place.config = small_config(
+            cluster={"workers": 2, "step_timeout_s": 300.0, "start_timeout_s": 0.2}, journal={"deadline_s": 0.2}
+        )
+
+        def die_saving(crew: Crew) -> AttemptResult:
+            for rank in (0, 1):
+                crew.supervisor.hearing.heartbeat(
+                    beat(attempt=crew.attempt, rank=rank, step=crew.step, phase=Phase.SAVE)
+                )
+            return KILLED
+
+        def train_for_longer_than_a_save_may_take(crew: Crew) -> None:
+            begun = time.monotonic()
+            while time.monotonic() - begun < 1.0:
+                stepping = beat(attempt=crew.attempt, step=crew.step)
+                assert not crew.supervisor.hearing.heartbeat(stepping).abort
+                threading.Event().wait(0.05)
+
+        happenings = {(1, 15): die_saving, (2, 30): train_for_longer_than_a_save_may_take}
+        ledger = place.drive(happenings=happenings).supervisor.ledger
+        assert (ledger.record.outcome, ledger.record.attempt) == ("finished", 2)
+        assert place.story.count("attempt.started") == 2
+        assert "hang.suspected" not in place.story
 
     def test_room_that_was_gone_when_the_workers_were_to_start_costs_no_tier(self, place: Place) -> None:
         def no_room(crew: Crew) -> AttemptResult:

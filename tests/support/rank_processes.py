@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from tests.support.one_rank import CPU, SEQUENCE, join_as, tiny_config
 from tests.support.user_factories import Numbers
@@ -39,6 +42,7 @@ from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
 from stormsail.workers.loop import StepLoop
+from stormsail.workers.replay import Subject
 from stormsail.workers.session import Session
 from stormsail.workers.snapshot import SnapshotWriter
 
@@ -55,8 +59,11 @@ class Job:
         astray: (rank, step): from there on this rank alone works at another learning rate.
         slow: (rank, seconds): that each of its samples takes.
         stall: (rank, step, seconds): that one of its steps takes longer.
+        blank: (rank, step): where that rank has no real token; rank -1 stands for all.
+        loud: (rank, step, factor): where the loss of one rank alone is so much larger.
         replay: Whether an incident is answered with its diagnosis, from the initial state.
-        forgets: A rank whose memory loses what was parked in it.
+        breaks: Whether a first replay breaks off on all ranks, after one step of it, before anything else happens.
+        forgets: A rank whose memory loses what was parked in it, in a last replay after everything else.
     """
 
     steps: int
@@ -64,7 +71,10 @@ class Job:
     astray: tuple[int, int] | None = None
     slow: tuple[int, float] | None = None
     stall: tuple[int, int, float] | None = None
+    blank: tuple[tuple[int, int], ...] = ()
+    loud: tuple[int, int, float] | None = None
     replay: bool = False
+    breaks: bool = False
     forgets: int | None = None
 
 
@@ -75,20 +85,26 @@ class Told:
     Attributes:
         moved: By step, whether its weights, moments or Adam's step changed.
         finite: By step, whether all of them were finite afterwards.
+        weights: By step, a hash of the weights that every rank holds whole; these must be the same everywhere.
+        applied: By step, its own count of updates.
         rows: Rank 0's rows.
         lines: Rank 0's lines.
         incidents: Incidents that it reported.
         results: What replays gave.
+        broken: Why the first replay broke off, or "".
         error: What it ended with, or "".
     """
 
     rank: int
     moved: list[bool] = field(default_factory=list)
     finite: list[bool] = field(default_factory=list)
+    weights: list[str] = field(default_factory=list)
+    applied: list[int] = field(default_factory=list)
     rows: list[StepRow] = field(default_factory=list)
     lines: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     results: list[ReplayResult] = field(default_factory=list)
+    broken: str = ""
     error: str = ""
 
 
@@ -152,8 +168,9 @@ class _Runner:
         )
         train = self.config.train
         pace = job.slow[1] if job.slow is not None and job.slow[0] == world.rank else 0.0
+        self.source = Paced(pace)
         source = BatchReader(
-            Paced(pace),
+            self.source,
             rank=world.rank,
             world_size=world.world_size,
             global_batch=train.global_batch,
@@ -181,31 +198,61 @@ class _Runner:
         )
 
     def run(self) -> Told:
-        if self.job.forgets == self.world.rank:
-            replay_live.park = _forgetful(replay_live.park)  # type: ignore[assignment]  # this process is its own
         self.loop.obey(Directive(1))
         before = self._fingerprint()
+        if self.job.breaks:
+            self._break_a_replay()
+            assert self._fingerprint() == before
         for step in range(self.job.steps):
             if self.job.astray == (self.world.rank, step):
                 self.session.directive = replace(self.session.directive, lr_events=(LrEvent(0, 0.9, 1),))
             if self.job.stall is not None and self.job.stall[:2] == (self.world.rank, step):
-                self.loop.source._source.pause_s = self.job.stall[2]  # type: ignore[attr-defined] # Paced
-            try:
+                self.source.pause_s = self.job.stall[2]
+            self.source.blank = not {(self.world.rank, step), (-1, step)}.isdisjoint(self.job.blank)
+            with self._loudness(step):
                 self.loop.step()
-            except StateMismatchError as error:
-                self.told.error = str(error)
-                break
             after = self._fingerprint()
             self.told.moved.append(after != before)
+            self.told.weights.append(self._whole_weights())
+            self.told.applied.append(self.session.position.applied)
             self.told.finite.append(all(bool(torch.isfinite(live).all()) for live in self._live()))
             before = after
             if self.session.directive.stop_reason:
                 break
+        if self.job.forgets is not None:
+            self._forget()
         self.loop.close()
         self.beat.close()
         torch.distributed.barrier()
         self.session.engine.destroy()
         return self.told
+
+    def _break_a_replay(self) -> None:
+        def breaks(_plan: ReplayPlan, subject: Subject, _precision: str) -> ReplayResult:
+            subject.step(0, leave_out=(), lr_factor=1.0)
+            raise MemoryError(f"rank {self.world.rank} has no room")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(replay_live, "replay", breaks)
+            found = self._diagnose()
+        self.told.broken = found.problem if found.broken else ""
+
+    def _forget(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(replay_live, "replay", lambda _plan, _subject, _precision: ReplayResult())
+            if self.job.forgets == self.world.rank:
+                patch.setattr(replay_live, "park", _forgetful(replay_live.park))
+            try:
+                self._diagnose()
+            except StateMismatchError as error:
+                self.told.error = str(error)
+
+    def _diagnose(self) -> ReplayResult:
+        plan = ReplayPlan(None, 0, (0, 1), (), (), 0)
+        loop = self.loop
+        return replay_live.diagnose(
+            plan, self.session, source=loop.source, injector=loop.injector, at=lambda _phase, _step: None
+        )
 
     def incident(self, incident: Incident) -> Directive:
         self.told.incidents.append(incident)
@@ -228,6 +275,23 @@ class _Runner:
     def replay_failed(self, generation: int, problem: str) -> Directive:
         raise AssertionError((generation, problem))
 
+    @contextmanager
+    def _loudness(self, step: int) -> Iterator[None]:
+        if self.job.loud is None or self.job.loud[:2] != (self.world.rank, step):
+            yield
+            return
+        factor = self.job.loud[2]
+        handle = self.session.engine.module.register_forward_hook(lambda _module, _args, losses: losses * factor)
+        yield
+        handle.remove()
+
+    def _whole_weights(self) -> str:
+        found = hashlib.sha256()
+        for parameter in self.session.engine.module.parameters():
+            if parameter.numel() == parameter.ds_numel:  # type: ignore[attr-defined] # DeepSpeed's
+                found.update(parameter.detach().float().numpy().tobytes())
+        return found.hexdigest()
+
     def _live(self) -> list[torch.Tensor]:
         return [live for _, _, live in self.session.engine.live_buffers()]
 
@@ -246,12 +310,13 @@ class Paced(Numbers):
 
     def __init__(self, pace_s: float) -> None:
         super().__init__()
-        self.pace_s, self.pause_s = pace_s, 0.0
+        self.pace_s, self.pause_s, self.blank = pace_s, 0.0, False
 
     def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         time.sleep(self.pace_s + self.pause_s)
         self.pause_s = 0.0
-        return super().sample(index)
+        tokens, targets, mask = super().sample(index)
+        return tokens, targets, np.zeros_like(mask) if self.blank else mask
 
 
 def _forgetful(park: Callable[[ZeroEngine], replay_live.Parked]) -> Callable[[ZeroEngine], replay_live.Parked]:

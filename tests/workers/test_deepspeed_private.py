@@ -25,6 +25,7 @@ def test_all_that_is_reached_for_is_there() -> None:
     assert isinstance(DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0], list)
     assert hasattr(deepspeed_comm, "cdb")
     assert hasattr(DeepSpeedZeroOptimizer_Stage3, "_optimizer_step")
+    assert hasattr(DeepSpeedZeroOptimizer_Stage3, deepspeed_private._REDUCE_BUCKET)
     present = {name for name in deepspeed_private._GROUP_NAMES if hasattr(groups, name)}
     assert {"_WORLD_GROUP", "_ZERO_PARAM_INTRA_PARALLEL_GROUP", "_DATA_PARALLEL_GROUP"} <= present
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -139,6 +140,39 @@ def test_gradients_are_seen_scaled_and_spoilt_where_they_lie(engine: ZeroEngine)
     engine.spoil_gradient(float("inf"))
     assert sum(int((~torch.isfinite(gradient)).sum()) for _, gradient in engine.local_gradients()) == 1
     engine.drop()
+
+
+@pytest.mark.parametrize("where", ["gradient", "loss"])
+def test_what_this_rank_computes_is_told_apart_from_what_became_of_it(
+    engine: ZeroEngine, where: Literal["gradient", "loss"]
+) -> None:
+    handle = engine.spoil_backward(where)
+    loss = backward(engine, 0)
+    handle.remove()
+    assert math.isnan(loss) == (where == "loss")
+    bad = sum(int((~torch.isfinite(gradient)).sum()) for _, gradient in engine.local_gradients())
+    assert bad == 1 if where == "gradient" else bad > 1
+    assert not engine.own_gradients_finite()
+    engine.drop()
+    backward(engine, 0)
+    engine.spoil_gradient(float("inf"))
+    assert engine.own_gradients_finite()
+    assert engine.looked_s() > 0.0
+    engine.drop()
+
+
+def test_loss_scale_and_overflow_are_those_of_deepspeed(engine: ZeroEngine) -> None:
+    assert (engine.loss_scale, engine.overflowed) == (1.0, False)
+    backward(engine, 0)
+    engine.spoil_gradient(float("inf"))
+    assert not engine.apply()
+    assert engine.overflowed
+    engine._engine.optimizer.loss_scale = 512.0
+    assert engine.loss_scale == 512.0
+    engine._engine.optimizer.loss_scale = 1.0
+    backward(engine, 0)
+    assert engine.apply()
+    assert not engine.overflowed
 
 
 def test_micro_batches_add_up(engine: ZeroEngine) -> None:

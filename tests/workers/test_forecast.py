@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tests.support.run_kit import within
 
+from stormsail.workers.detect.beside import Forecast as Limits
 from stormsail.workers.forecast import Forecasts, LossForecaster
 
 
@@ -19,7 +20,7 @@ def curve(steps: int, *, seed: int = 1) -> list[float]:
 
 
 def test_both_forecasts_follow_a_healthy_run_without_a_word() -> None:
-    judge = Forecasts(seed=1)
+    judge = Forecasts(1, Limits())
     alarms, apart = 0, []
     for step, loss in enumerate(curve(300)):
         values = judge.hear(step, loss)
@@ -33,7 +34,7 @@ def test_both_forecasts_follow_a_healthy_run_without_a_word() -> None:
 
 
 def test_a_rise_that_stays_is_said_once_by_each() -> None:
-    judge = Forecasts(seed=1)
+    judge = Forecasts(1, Limits())
     said: list[str] = []
     for step, loss in enumerate([*curve(200), *[4.5] * 6]):
         judge.hear(step, loss)
@@ -41,8 +42,18 @@ def test_a_rise_that_stays_is_said_once_by_each() -> None:
     assert sorted(said) == ["lstm", "robust"]
 
 
+def test_how_far_and_how_often_is_a_setting() -> None:
+    for limits, said in ((Limits(z=1e6), 0), (Limits(z=6.0, needed=1), 1)):
+        judge = Forecasts(1, limits)
+        alarms = 0
+        for step, loss in enumerate([*curve(60), 4.5]):
+            judge.hear(step, loss)
+            alarms += len(judge.alarms)
+        assert alarms == said
+
+
 def test_after_a_rollback_old_forecasts_are_not_compared_with() -> None:
-    judge = Forecasts(seed=1)
+    judge = Forecasts(1, Limits())
     losses = curve(100)
     for step, loss in enumerate(losses):
         judge.hear(step, loss)
@@ -53,7 +64,7 @@ def test_the_runs_own_random_numbers_are_left_alone() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    judge = Forecasts(seed=1)
+    judge = Forecasts(1, Limits())
     for step, loss in enumerate(curve(140)):
         judge.hear(step, loss)
     assert torch.equal(torch.rand(3), expected)
@@ -61,7 +72,7 @@ def test_the_runs_own_random_numbers_are_left_alone() -> None:
 
 def test_the_thread_hears_and_what_it_finds_can_be_read() -> None:
     lines: list[tuple[str, dict[str, Any]]] = []
-    forecaster = LossForecaster(lambda kind, **fields: lines.append((kind, fields)), seed=1)
+    forecaster = LossForecaster(lambda kind, **fields: lines.append((kind, fields)), seed=1, limits=Limits())
     for step, loss in enumerate([*curve(60), math.nan, *[6.0] * 5]):
         forecaster.hear(step, loss)
     within(lambda: bool(lines))

@@ -24,9 +24,21 @@ class Engine:
     def __init__(self, dtype: torch.dtype = torch.bfloat16) -> None:
         self.compute_dtype = dtype
         self.spoilt: list[float] = []
+        self.armed: list[str] = []
+
+    def spoil_backward(self, where: str) -> Armed:
+        self.armed.append(where)
+        return Armed(self)
 
     def spoil_gradient(self, value: float) -> None:
         self.spoilt.append(value)
+
+
+class Armed:
+    """What takes one of an engine's pending faults back."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.remove = engine.armed.pop
 
 
 class Drill:
@@ -149,6 +161,36 @@ class TestGradients:
     def test_only_its_rank_is_hit(self) -> None:
         assert Drill({"kind": "nonfinite", "step": 5, "rank": 1}).spoilt_steps(range(9)) == []
         assert Drill({"kind": "nonfinite", "step": 5, "rank": 1}, rank=1).spoilt_steps(range(9)) == [5]
+
+
+class TestBeforeRanksSumUp:
+    @pytest.mark.parametrize("where", ["gradient", "loss"])
+    def test_passes_are_spoilt_from_before_until_after_the_backward(self, where: str) -> None:
+        drill = Drill({"kind": "nonfinite", "step": 5, "where": where})
+        engine = Engine()
+        seen = []
+        for step in range(4, 7):
+            drill.injector.before_backward(engine, step)  # type: ignore[arg-type] # the two members that are used
+            seen.append(list(engine.armed))
+            drill.injector.after_backward(engine, step)  # type: ignore[arg-type] # as above
+        assert seen == [[], [where], []]
+        assert (engine.armed, engine.spoilt) == ([], [])
+        assert drill.announced == [(0, "nonfinite", 5)]
+
+    def test_a_pass_that_did_not_come_to_its_end_leaves_nothing_armed(self) -> None:
+        drill = Drill({"kind": "nonfinite", "step": 5, "where": "loss"})
+        engine = Engine()
+        drill.injector.before_backward(engine, 5)  # type: ignore[arg-type] # as above
+        drill.injector.disarm()
+        assert engine.armed == []
+
+    def test_only_its_rank_and_only_so_many_times(self) -> None:
+        fault = {"kind": "nonfinite", "step": 5, "steps": 3, "where": "loss", "rank": 1, "times": 2}
+        for rank, wanted in ((0, 0), (1, 2)):
+            drill = Drill(fault, rank=rank)
+            for step in range(5, 8):
+                drill.injector.before_backward(Engine(), step)  # type: ignore[arg-type] # as above
+            assert len(drill.announced) == wanted
 
 
 def test_a_run_without_faults_is_left_alone() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from stormsail.platform.messages import Directive, FaultKind
 from stormsail.workers.continuity import Continuity
+from stormsail.workers.detect.beside import Continuity as Limits
 from stormsail.workers.detect.policy import Policy
 from stormsail.workers.detect.state import DetectorState
 from stormsail.workers.detect.verdict import VerdictKind
@@ -50,7 +51,7 @@ class Bench:
         self.session: Any = SimpleNamespace(
             detector=DetectorState(),
             unproven=False,
-            continuity=Continuity((), exact=False),
+            continuity=Continuity((), exact=False, limits=Limits()),
             directive=Directive(4),
             engine=SimpleNamespace(
                 groups=SimpleNamespace(names=("embed", "blocks.0")),
@@ -123,7 +124,7 @@ def test_an_incident_carries_detector_layers_ranks_and_batch(bench: Bench) -> No
 
 
 def test_losses_that_do_not_come_again_are_a_resume_fault(bench: Bench) -> None:
-    bench.session.continuity = Continuity(((0, 5.0),), exact=False)
+    bench.session.continuity = Continuity(((0, 5.0),), exact=False, limits=Limits())
     assert bench.see(CALM, CALM) is VerdictKind.INCIDENT
     assert bench.judge.verdict.fault is FaultKind.RESUME_FAULT
 

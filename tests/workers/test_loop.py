@@ -38,6 +38,7 @@ from stormsail.platform.messages import (
 )
 from stormsail.platform.step_values import RANK_VALUES, value_of
 from stormsail.workers.batches import BatchReader
+from stormsail.workers.detect.rules.oscillation import Oscillation
 from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.gradient_log import gradient_log_for
 from stormsail.workers.heartbeat import HeartbeatThread
@@ -248,6 +249,13 @@ class TestWatching:
         always = set.intersection(*({*row.values} for row in straight.rows))
         assert {"clip.factor", "updates.skipped", "time.data_s", "time.compute_s", "time.vitals_s"} <= always
         assert all(row.values["time.vitals_s"] > 0.0 for row in straight.rows[1:])
+        assert all(row.values["time.compute_s"] > 0.0 for row in straight.rows)
+        assert {row.values["loss_scale"] for row in straight.rows} == {1.0}
+        assert {row.values["updates.overflowed"] for row in straight.rows} == {0.0}
+
+    def test_the_rules_know_how_long_one_pass_over_the_data_is(self, straight: Rank) -> None:
+        known = [rule.data_period for rule in straight.session.policy.rules if isinstance(rule, Oscillation)]
+        assert known == [4096 // straight.session.config.train.global_batch]
 
     def test_a_sampled_row_has_the_layer_groups(self, straight: Rank) -> None:
         first = straight.rows[0].values

@@ -31,10 +31,16 @@ class Engine:
     gradients: list[torch.Tensor]
     state: list[torch.Tensor] = field(default_factory=list)
     moments: list[Moments] | None = None
+    own_finite: bool = True
+    loss_scale: float = 1.0
+    overflowed: bool = False
 
     @property
     def groups(self) -> LayerGroups:
         return LayerGroups.of([f"p{index}.weight" for index in range(len(self.gradients))])
+
+    def own_gradients_finite(self) -> bool:
+        return self.own_finite
 
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from ((f"p{index}", gradient) for index, gradient in enumerate(self.gradients))
@@ -123,6 +129,11 @@ def test_the_rest_is_passed_on() -> None:
     assert (found.step, found.tokens, found.stop, found.batch, found.plan) == (7, 4, 1, 99, 5)
     assert found.times.compute_s == 0.5
     assert (found.activations, found.attention, found.correct, found.zeros) == ((1.0,), (2.0,), 3, 1)
+
+
+def test_what_the_engine_says_of_itself_comes_along() -> None:
+    found = vitals(Engine([torch.ones(1)], own_finite=False, loss_scale=0.5, overflowed=True))
+    assert (found.own_bad, found.loss_scale, found.overflowed) == (1, 0.5, 1)
 
 
 @pytest.mark.filterwarnings("ignore")  # DeepSpeed's own imports

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.support.fragile_store import FragileStore
@@ -12,11 +12,14 @@ from tests.support.user_factories import Numbers
 
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.diagnosis import ReplayPlan, ReplayResult, TraceRow, Variant
-from stormsail.platform.errors import StateMismatchError
+from stormsail.platform.errors import FencedError, StateMismatchError
 from stormsail.platform.messages import CheckpointRef, Directive, Heartbeat, HeartbeatReply, Incident, Phase, World
+from stormsail.workers import deepspeed_private
+from stormsail.workers import replay_live as module
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
+from stormsail.workers.measure import measure_gradients
 from stormsail.workers.replay_live import Live, diagnose, live_sums, park, put_back
 from stormsail.workers.session import Session
 
@@ -76,6 +79,7 @@ class Run:
             self.config.drill.faults, rank=0, fired={}, announce=lambda index, _kind, _step: self.fired.append(index)
         )
         self.phases: list[tuple[Phase, int]] = []
+        self.undo: Callable[[], None] = lambda: None
         self.rows: list[TraceRow] = []
         self.train(SAVED)
         save(self.session.engine, self.store, REF)
@@ -100,6 +104,16 @@ class Run:
     def diagnose(self, *, budget: int = 50) -> ReplayResult:
         plan = self.plan(budget=budget)
         return diagnose(plan, self.session, source=self.source, injector=self.injector, at=self._at)
+
+    def look(self, step: int) -> tuple[float, float]:
+        """Loss and gradient norm of a step from here, without taking it."""
+        engine = self.session.engine
+        scale = 1.0 / self.source.nominal_tokens
+        batches = self.source.micro_batches(step, self.session.order)
+        loss = sum(engine.forward_backward(batch, scale, last=batch is batches[-1]) for batch in batches)
+        norm = sum(measure_gradients(engine).squares)
+        engine.drop()
+        return loss, norm
 
     def _at(self, phase: Phase, step: int) -> None:
         self.phases.append((phase, step))
@@ -173,6 +187,82 @@ def test_a_checkpoint_that_cannot_be_loaded_is_a_problem_and_no_harm(run: Run) -
     result = diagnose(plan, run.session, source=run.source, injector=run.injector, at=lambda _phase, _step: None)
     assert result.problem
     assert live_sums(run.session.engine) == before
+
+
+def _with_wrong_precision(session: Session) -> None:
+    session.rebuild("fp32")
+    raise MemoryError("no room for a second engine")
+
+
+def _raises(*_args: object, **_kwargs: object) -> None:
+    raise RuntimeError("a part broke\nin two lines")
+
+
+class Breaking:
+    """Ways in which a part of a replay fails, each at another point of it."""
+
+    @staticmethod
+    def loading(run: Run, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(run.session, "load_state", _raises)
+
+    @staticmethod
+    def inside_the_model(run: Run, patch: pytest.MonkeyPatch) -> None:
+        """Weights are gathered and micro-batches are half done then; the hook goes with the engine."""
+        handle = run.session.engine.module.blocks[0].register_forward_hook(_raises)  # type: ignore[index,union-attr]
+        run.undo = handle.remove  # harmless where the engine is gone
+
+    @staticmethod
+    def inside_the_backward(run: Run, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(deepspeed_private.OwnGradients, "_look", _raises)
+
+    @staticmethod
+    def changing_the_precision(run: Run, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(Live, "back", lambda live, _precision: _with_wrong_precision(live._session))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [name for name in vars(Breaking) if not name.startswith("_")])
+def test_whatever_breaks_a_replay_off_is_a_reason_and_leaves_the_run_what_it_was(
+    run: Run, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = run.session.engine
+    before, scalars = live_sums(engine), engine.optimizer_scalars()
+    expected = run.look(NOW)
+    with monkeypatch.context() as patch:
+        getattr(Breaking, way)(run, patch)
+        result = run.diagnose()
+    run.undo()
+    assert result.broken
+    assert result.problem.startswith("it broke off: ")
+    assert "\n" not in result.problem
+    assert not result.outcomes
+    engine = run.session.engine
+    assert (live_sums(engine), engine.optimizer_scalars(), engine.precision) == (before, scalars, "bf16")
+    assert run.look(NOW) == expected
+
+
+@pytest.mark.slow
+def test_what_breaks_off_one_rank_alone_ends_it_as_it_would_end_a_step(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parked = park(run.session.engine)
+    monkeypatch.setattr(module, "all_come_here", lambda _place, *, limit_s: limit_s < 0.0)
+    monkeypatch.setattr(run.session, "load_state", _raises)
+    with pytest.raises(RuntimeError, match="a part broke"):
+        run.diagnose()
+    put_back(run.session.engine, parked)
+
+
+@pytest.mark.slow
+def test_a_fence_ends_the_process_whatever_it_was_doing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fenced(*_args: object, **_kwargs: object) -> None:
+        raise FencedError("a newer attempt writes here")
+
+    parked = park(run.session.engine)
+    monkeypatch.setattr(Live, "score", fenced)
+    with pytest.raises(FencedError):
+        run.diagnose()
+    put_back(run.session.engine, parked)
 
 
 @pytest.mark.slow

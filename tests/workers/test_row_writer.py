@@ -10,6 +10,7 @@ import pytest
 from tests.support.one_rank import tiny_config
 
 from stormsail.platform.messages import Directive, StepRow
+from stormsail.workers.detect.policy import Policy
 from stormsail.workers.detect.rules.row import Finding, Kind, Level
 from stormsail.workers.detect.stragglers import Slowness
 from stormsail.workers.detect.verdict import Verdict, VerdictKind
@@ -30,6 +31,7 @@ class Bench:
         )
         session: Any = SimpleNamespace(
             config=tiny_config(detect={"forecast": False}),
+            policy=Policy(),
             directive=Directive(3),
             position=SimpleNamespace(step=6, applied=5),
             engine=SimpleNamespace(

@@ -42,6 +42,12 @@ def test_packing_keeps_every_bit(loss: float, square: float, count: int, step: i
     assert (int(seen.ints("plan")[0]), int(seen.ints("step")[0])) == (count, step)
 
 
+def test_the_smallest_loss_scale_and_every_refusal_are_seen() -> None:
+    seen = combine(CALM, dataclasses.replace(CALM, loss_scale=0.5, overflowed=1))
+    assert seen.floats("loss_scale").tolist() == [1.0, 0.5]
+    assert seen.ints("overflowed").tolist() == [0, 1]
+
+
 def test_every_time_comes_back_under_its_name() -> None:
     times = Times(*(float(index) for index in range(1, 10)))
     seen = combine(dataclasses.replace(CALM, times=times))
@@ -106,6 +112,12 @@ SPREAD = dataclasses.replace(CALM, squares=(math.inf, 1.0), nonfinite_gradients=
 def test_a_nan_that_reduction_has_spread_is_that_of_the_rank_whose_loss_it_was(origin: int) -> None:
     ranks = [dataclasses.replace(SPREAD, loss_sum=math.nan if rank == origin else 200.0) for rank in range(3)]
     assert combine(*ranks, nominal_tokens=300).first_bad_rank == origin
+
+
+def test_a_nan_that_reduction_put_elsewhere_is_that_of_the_rank_that_computed_it() -> None:
+    owner = dataclasses.replace(CALM, squares=(math.inf, 1.0), nonfinite_gradients=1, first_parameter=2)
+    seen = combine(owner, dataclasses.replace(CALM, own_bad=1), nominal_tokens=200)
+    assert (seen.first_bad_rank, seen.first_bad_parameter) == (1, 2)
 
 
 def test_a_bad_weight_accuses_its_owner_though_every_loss_is_nan() -> None:

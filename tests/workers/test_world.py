@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from tests.support.one_rank import CPU, build, tiny_config, train, world_of_one
+from torch._C._distributed_c10d import HashStore
 
-from stormsail.platform.errors import ClusterError
+from stormsail.platform.errors import ClusterError, InternalError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import World
 from stormsail.workers import world as module
@@ -50,3 +52,20 @@ def test_without_extensions_nobody_joins_and_nothing_is_compiled(
 
 def test_leaving_without_having_joined_is_no_error() -> None:
     module.leave()
+
+
+class TestComingTogether:
+    def test_all_are_there_in_the_end_whoever_comes_first(self) -> None:
+        store = HashStore()
+        with ThreadPoolExecutor(3) as pool:
+            found = [pool.submit(module.arrive, store, "here", 3, limit_s=30.0) for _ in range(3)]
+            assert [one.result() for one in found] == [True, True, True]
+
+    def test_who_is_elsewhere_is_not_waited_for_beyond_the_limit(self) -> None:
+        store = HashStore()
+        module.arrive(store, "elsewhere", 1, limit_s=0.0)
+        assert not module.arrive(store, "here", 2, limit_s=0.1)
+
+    def test_nobody_meets_before_there_is_a_world(self) -> None:
+        with pytest.raises(InternalError, match="before their world"):
+            module.all_come_here("here", limit_s=1.0)

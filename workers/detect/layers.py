@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stormsail.workers.detect.beside import Layers
+
 _PACE = 0.02
 _TINY = 1e-30
 _SHOWN = 5
-_LEAST = 20  # steps before a group is judged
-_RATIO = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class LayerLevels:
         moved = tuple(level + pace * (log - level) for level, log in zip(self.levels, logs, strict=True))
         return LayerLevels(moved, min(self.steps + 1, 1000))
 
-    def outliers(self, norms: Sequence[float]) -> tuple[tuple[int, float], ...]:
-        """Groups whose norm is more than twice its level, as (index, ratio), furthest first."""
-        if self.steps < _LEAST or len(norms) != len(self.levels):
+    def outliers(self, norms: Sequence[float], limits: Layers) -> tuple[tuple[int, float], ...]:
+        """Groups whose norm is too far above its level, as (index, ratio), furthest first."""
+        if self.steps < limits.least or len(norms) != len(self.levels):
             return ()
         ratios = [
             math.exp(min(math.log(max(norm, _TINY)) - level, 600.0)) if math.isfinite(norm) else math.inf
             for norm, level in zip(norms, self.levels, strict=True)
         ]
-        found = [(index, ratio) for index, ratio in enumerate(ratios) if ratio > _RATIO]
+        found = [(index, ratio) for index, ratio in enumerate(ratios) if ratio > limits.ratio]
         return tuple(sorted(found, key=lambda item: -item[1])[:_SHOWN])

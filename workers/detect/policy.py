@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from stormsail.platform.config.detect import DetectSection, RanksLimits
 from stormsail.platform.config.model import NonfiniteSection, RunConfig
+from stormsail.workers.detect.beside import Beside
 from stormsail.workers.detect.rules.explosion import Explosion
 from stormsail.workers.detect.rules.nonfinite_rows import NonfiniteRows
-from stormsail.workers.detect.rules.presets import preset
+from stormsail.workers.detect.rules.oscillation import SHORTEST
+from stormsail.workers.detect.rules.presets import preset, with_data_period
 from stormsail.workers.detect.rules.registry import AnyRule
 from stormsail.workers.detect.rules.resume import ResumeContinuity
 
@@ -49,15 +51,31 @@ class Policy:
         on_watch: What becomes of an update whose gradient norm is out of its range.
         ranks: Limits of one rank against the others.
         nonfinite: Limits of dropped updates.
+        beside: Limits of what is watched beside the rules.
     """
 
     rules: tuple[AnyRule, ...] = field(default_factory=lambda: live_rules(DetectSection()))
     on_watch: Literal["clip", "skip", "report"] = "clip"
     ranks: RanksLimits = field(default_factory=RanksLimits)
     nonfinite: NonfiniteSection = field(default_factory=NonfiniteSection)
+    beside: Beside = field(default_factory=Beside)
 
     @classmethod
-    def of(cls, config: RunConfig) -> Policy:
-        """The policy of a run."""
+    def of(cls, config: RunConfig, *, samples: int) -> Policy:
+        """The policy of a run.
+
+        Args:
+            config: The run.
+            samples: Samples of its data; one pass over them is the only period that its order has.
+        """
         detect = config.detect
-        return cls(live_rules(detect), detect.on_watch, detect.ranks, config.nonfinite)
+        rules = live_rules(detect)
+        if detect.oscillation.data_period is None:
+            rules = with_data_period(rules, data_period(samples, config.train.global_batch))
+        return cls(rules, detect.on_watch, detect.ranks, config.nonfinite, Beside.of(detect))
+
+
+def data_period(samples: int, global_batch: int) -> int:
+    """Steps of one pass over the data; 0 where that is shorter than any period that is looked for."""
+    steps = round(samples / global_batch)
+    return steps if steps >= SHORTEST else 0

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stormsail.platform.config.detect import RanksLimits
+from stormsail.workers.detect.beside import Stall
 
 _PACE = 1.0 / 20.0  # about the last 20 steps
-_STALL_RATIO, _STALL_S = 5.0, 1.0  # a hiccup that is worth a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,15 @@ class Slowness:
 
 
 def read_slowness(
-    shares: Sequence[float], own_s: Sequence[float], limits: RanksLimits
+    shares: Sequence[float], own_s: Sequence[float], limits: RanksLimits, stall: Stall
 ) -> tuple[tuple[float, ...], Slowness]:
     """Compare the ranks of one step.
 
     Args:
         shares: By rank, in which share of the last steps it was slow; () before the first.
         own_s: Seconds of each rank's own work, without waiting for others.
-        limits: The limits.
+        limits: When a rank is slow.
+        stall: When a single step of it is worth a note.
 
     Returns:
         The shares afterwards, and what this step says.
@@ -63,7 +64,7 @@ def read_slowness(
     straggler = bool(after[persistent] > limits.slow_share)
     named = persistent if straggler else rank
     excess = float(own[rank]) * (1.0 - 1.0 / ratio)
-    stalled = (excess, rank, ratio) if ratio > _STALL_RATIO and excess > _STALL_S else (0.0, -1, 1.0)
+    stalled = (excess, rank, ratio) if ratio > stall.ratio and excess > stall.seconds else (0.0, -1, 1.0)
     return tuple(after.tolist()), Slowness(named, float(ratios[named]), straggler, *stalled)
 
 

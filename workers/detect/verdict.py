@@ -181,7 +181,7 @@ def _dropped(state: DetectorState, seen: Observation, policy: Policy) -> tuple[D
         severity=float(max(seen.nonfinite_gradients, 1)),
         evidence=_numbers(seen) | {"drops_in_a_row": drops.row},
         reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {patience}); {look}",
-        layers=state.layers.outliers(seen.group_norms),
+        layers=state.layers.outliers(seen.group_norms, policy.beside.layers),
     )
 
 
@@ -211,7 +211,7 @@ def _finite(state: DetectorState, seen: Observation, policy: Policy) -> tuple[De
         reason=first.reason,
         findings=ordered,
         clip_to=_clip_to(ordered) if kind is VerdictKind.WATCH and policy.on_watch == "clip" else math.inf,
-        layers=state.layers.outliers(seen.group_norms),
+        layers=state.layers.outliers(seen.group_norms, policy.beside.layers),
         rank=reading,
     )
 

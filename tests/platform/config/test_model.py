@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from stormsail.platform.config.builtin_args import KINDS, builtins_of
-from stormsail.platform.config.detect import DetectSection, SpikeLimits
+from stormsail.platform.config.detect import DetectSection, SpikeLimits, ThroughputLimits
 from stormsail.platform.config.model import (
     Bf16OverflowFault,
     DrillSection,
@@ -110,13 +110,16 @@ def test_all_contradictions_are_told_one_a_line() -> None:
             name="x",
             train=TrainSection(steps=10),
             schedule=ScheduleSection(warmup_steps=10),
-            detect=DetectSection(spike=SpikeLimits(needed=4, of=3)),
+            detect=DetectSection(
+                spike=SpikeLimits(needed=4, of=3), throughput=ThroughputLimits(collapsed=0.9, recovered=0.8)
+            ),
             drill=DrillSection(faults=(KillFault(kind="kill", step=1, rank=2),), twin_step=11),
         )
     lines = str(caught.value.errors()[0]["ctx"]["error"]).splitlines()
     assert [line.split()[0].rstrip(":") for line in lines] == [
         "schedule.warmup_steps",
         "detect.spike.needed",
+        "detect.throughput.collapsed",
         "drill.twin_step",
         "drill.faults.0.rank",
     ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stormsail.platform.config.model import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
-from stormsail.supervisor.watch.hang import LEARNED_AFTER, Limits, Progress, Watched, find_stuck, observe
+from stormsail.supervisor.watch.hang import Limits, Progress, Watched, find_stuck, observe
 
 LIMITS = Limits(step_s=10.0, other_s=100.0)
 
@@ -90,10 +93,10 @@ def walked(steps: int, pace_s: float) -> Watched:
 @pytest.mark.parametrize(
     ("steps", "pace_s", "limit_s"),
     [
-        (LEARNED_AFTER - 1, 1.0, 300.0),  # too few to know
-        (LEARNED_AFTER, 1.0, 60.0),  # the floor
-        (LEARNED_AFTER, 8.0, 80.0),
-        (LEARNED_AFTER, 40.0, 300.0),  # never beyond what is configured
+        (LEARNING.learn_steps - 1, 1.0, 300.0),  # too few to know
+        (LEARNING.learn_steps, 1.0, 60.0),  # the floor
+        (LEARNING.learn_steps, 8.0, 80.0),
+        (LEARNING.learn_steps, 40.0, 300.0),  # never beyond what is configured
     ],
 )
 def test_the_limit_of_a_step_is_learned_from_the_longest_one(steps: int, pace_s: float, limit_s: float) -> None:
@@ -106,7 +109,24 @@ def test_a_save_teaches_nothing_about_steps() -> None:
 
 
 def test_another_generation_learns_anew_because_it_may_compute_in_another_precision() -> None:
-    known = walked(LEARNED_AFTER, 1.0)
+    known = walked(LEARNING.learn_steps, 1.0)
     known = observe(known, Heartbeat(1, 2, 0, Phase.LOAD, 5), 100.0)
     assert known.limit_s(Phase.STEP, LEARNING) == 300.0
     assert known.ranks[0].since_s == 100.0
+
+
+def test_without_a_word_the_configurations_limits_are_the_rules_own() -> None:
+    assert Limits.of(HangSection(), step_s=300.0, other_s=600.0) == LEARNING
+
+
+def test_what_is_silence_and_how_soon_a_limit_is_learned_are_settings() -> None:
+    told = HangSection(learn_steps=3, silent_s=30.0)
+    limits = Limits.of(told, step_s=300.0, other_s=600.0)
+    known = walked(3, 1.0)
+    assert known.limit_s(Phase.STEP, limits) == 60.0
+    last = max(at.heard_s for at in known.ranks.values())
+    for later_s, silent in ((320.0, True), (20.0, False)):
+        ranks = {rank: replace(at, since_s=last - 400.0) for rank, at in known.ranks.items()}
+        stuck = find_stuck(replace(known, ranks=ranks), limits, last + later_s)
+        assert stuck is not None
+        assert ("nothing was heard" in stuck.reason) == silent

@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from tests.support.run_kit import step_row
 
 from stormsail.supervisor.watch.throughput import RateChange, Throughput, observe
+from stormsail.workers.detect.beside import Throughput as Limits
+
+LIMITS = Limits()
 
 
-def changes(seconds: Iterable[float], *, tokens: int = 1000) -> list[RateChange]:
+def changes(seconds: Iterable[float], *, tokens: int = 1000, limits: Limits = LIMITS) -> list[RateChange]:
     state, now, found = Throughput(), 1e9, []
     for step, took_s in enumerate(seconds):
         now += took_s
-        state, change = observe(state, step_row(step, time_s=now, tokens=tokens))
+        state, change = observe(state, step_row(step, time_s=now, tokens=tokens), limits)
         if change is not None:
             found.append(change)
     return found
@@ -47,3 +50,10 @@ def test_a_slow_start_is_not_judged() -> None:
 
 def test_a_clock_that_is_set_back_is_survived() -> None:
     assert changes([0.2] * 60 + [-100.0] + [0.2] * 100) == []
+
+
+def test_what_is_slow_is_a_setting() -> None:
+    seconds = [0.2] * 100 + [0.3] * 100
+    assert changes(seconds) == []
+    assert [change.collapsed for change in changes(seconds, limits=Limits(collapsed=0.7, recovered=0.9))] == [True]
+    assert changes(seconds, limits=Limits(collapsed=0.7, recovered=0.9, least=500)) == []

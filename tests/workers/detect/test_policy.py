@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 from tests.support.one_rank import tiny_config
@@ -10,8 +11,11 @@ from stormsail.platform.config.detect import DetectSection, SlowDivergenceLimits
 from stormsail.platform.config.section import Section
 from stormsail.workers.detect.policy import Policy, live_rules
 from stormsail.workers.detect.rules.explosion import Explosion
+from stormsail.workers.detect.rules.oscillation import Oscillation
 from stormsail.workers.detect.rules.presets import PRESETS, preset
 from stormsail.workers.detect.rules.registry import OURS
+from stormsail.workers.detect.state import DetectorState
+from stormsail.workers.detect.verdict import Observation, judge
 
 # What only a log needs: rows that lie apart, and a log that begins in the middle of a run.
 LOG_ONLY = {"coarse_rise", "coarse_stride", "severe_rise", "hindsight", "coarse_margin", "memory_rows"}
@@ -59,5 +63,34 @@ def test_a_live_run_waits_longer_with_explosions_than_a_log_unless_told_otherwis
 
 def test_a_policy_takes_the_rest_from_its_sections() -> None:
     config = tiny_config(detect={"on_watch": "skip", "ranks": {"z": 5.0}}, nonfinite={"patience": 7})
-    policy = Policy.of(config)
+    policy = Policy.of(config, samples=100)
     assert (policy.on_watch, policy.ranks.z, policy.nonfinite.patience) == ("skip", 5.0, 7)
+
+
+def known_periods(samples: int, **detect: object) -> set[int]:
+    config = tiny_config(detect=detect, train={"steps": 100, "global_batch": 4, "micro_batch": 2})
+    policy = Policy.of(config, samples=samples)
+    return {rule.data_period for rule in policy.rules if isinstance(rule, Oscillation)}
+
+
+def test_the_period_of_the_datas_order_is_one_pass_over_it() -> None:
+    assert known_periods(148) == {37}
+    assert known_periods(150) == {38}  # to the next whole step
+    assert known_periods(6) == {0}  # shorter than any period that is looked for
+
+
+def test_a_period_that_is_told_goes_over_the_datas_own() -> None:
+    assert known_periods(148, oscillation={"data_period": 46}) == {46}
+    assert known_periods(148, oscillation={"data_period": 0}) == {0}
+
+
+def test_a_swing_with_each_pass_over_the_data_is_no_finding_of_a_live_run() -> None:
+    for samples, found in ((148, False), (100, True)):  # passes of 37 and of 25 steps; the swing is one of 37
+        config = tiny_config(train={"steps": 100, "global_batch": 4, "micro_batch": 2})
+        policy, state, said = Policy.of(config, samples=samples), DetectorState(), set()
+        for step in range(1800):
+            swing = 0.3 * min(max(step - 900, 0) / 600.0, 1.0) * math.sin(2.0 * math.pi * step / 37.0)
+            noise = 0.01 * math.sin(step * 12.9898)
+            state, verdict = judge(state, Observation(step, 3.0 + swing + noise, 1.0, 0, False, 32), policy)
+            said |= {name for name, _ in verdict.findings}
+        assert ("oscillation" in said) == found

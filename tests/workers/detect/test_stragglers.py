@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormsail.platform.config.detect import RanksLimits
+from stormsail.workers.detect.beside import Stall
 from stormsail.workers.detect.stragglers import Slowness, read_slowness
 
 LIMITS = RanksLimits()
@@ -14,7 +15,7 @@ def read_all(steps: list[list[float]]) -> list[Slowness]:
     shares: tuple[float, ...] = ()
     found = []
     for own_s in steps:
-        shares, slowness = read_slowness(shares, own_s, LIMITS)
+        shares, slowness = read_slowness(shares, own_s, LIMITS, Stall())
         found.append(slowness)
     return found
 
@@ -62,3 +63,9 @@ def test_a_large_world_is_compared_with_its_median() -> None:
 @pytest.mark.parametrize("own_s", [[], [0.1], [0.1, 0.0]])
 def test_without_others_or_times_nobody_is_slow(own_s: list[float]) -> None:
     assert read_all([own_s]) == [Slowness()]
+
+
+def test_what_is_worth_a_note_is_a_setting() -> None:
+    own_s = [0.1, 0.25, 0.1]
+    assert read_slowness((), own_s, LIMITS, Stall())[1].stalled_s == 0.0
+    assert read_slowness((), own_s, LIMITS, Stall(ratio=2.0, seconds=0.1))[1].stalled_s == pytest.approx(0.15)

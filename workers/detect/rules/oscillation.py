@@ -16,7 +16,7 @@ from stormsail.workers.detect.rules.row import Finding, Kind, Level, Row
 from stormsail.workers.detect.rules.rule import Rule, count, limit
 from stormsail.workers.detect.rules.windows import Values, median, push
 
-_SHORTEST = 4  # rows; a shorter period is noise
+SHORTEST = 4  # rows; a shorter period is noise
 _MEMORY = 16  # swings of past judgements
 _REPEATS = 0.6  # the second period must correlate by this share of the first
 
@@ -98,10 +98,10 @@ def _peak(apart: list[float]) -> tuple[int, float]:
         return 0, 0.0
     longest = size // 3
     found = [0.0] * (2 * longest + 1)
-    for lag in range(_SHORTEST - 1, len(found)):
+    for lag in range(SHORTEST - 1, len(found)):
         found[lag] = sum(map(mul, apart, apart[lag:])) / (size - lag) / power
     best = (0, 0.0)
-    for lag in range(_SHORTEST, longest):
+    for lag in range(SHORTEST, longest):
         is_peak = found[lag] > found[lag - 1] and found[lag] >= found[lag + 1]
         if is_peak and found[lag] > best[1] and found[2 * lag] > _REPEATS * found[lag]:
             best = (lag, found[lag])
