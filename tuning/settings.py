@@ -69,16 +69,32 @@ class ControlSection(Section):
 
 
 class SearchSection(Section):
-    """How cells are chosen."""
+    """How cells are chosen: the core, a map of LR x beta2, for every setting of the rest (clip, warm-up) that is tried."""
 
-    method: Literal["grid", "sobol", "optuna"] = Field(
-        "grid", description="all cells; `cells` of them spread evenly; or proposed by Optuna from what was measured"
+    core: Literal["grid", "sobol"] = Field(
+        "grid",
+        description="beta2s, each over all learning rates: those listed; or `betas` of them, evenly by half-life",
     )
-    cells: Positive = Field(12, description="cells to measure (sobol, optuna)")
-    batch: Positive = Field(4, description="cells that Optuna proposes at a time")
+    betas: Positive = Field(4, description="beta2s that `core: sobol` spreads over the range of the list")
+    rest: Literal["grid", "sobol", "optuna"] = Field(
+        "grid",
+        description="pairs of clip and warm-up: all; `settings` of them, evenly; or one by one as Optuna proposes",
+    )
+    settings: Positive = Field(6, description="pairs of clip and warm-up to try (rest: sobol or optuna)")
     early_stop: Literal["asha", "off"] = Field(
         "asha", description="asha: end trials that have diverged; healthy ones are never ended early"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_by_other_names(cls, given: object) -> object:
+        old = sorted({"method", "cells", "batch"} & given.keys()) if isinstance(given, dict) else []
+        if old:
+            raise ValueError(
+                f"search.{old[0]}: the core (LR x beta2) and the rest (clip, warm-up) are chosen apart: say "
+                "`core: grid` or `sobol` (with `betas`), and `rest: grid`, `sobol` or `optuna` (with `settings`)"
+            )
+        return given
 
 
 class TrialsSection(Section):

@@ -24,7 +24,7 @@ from stormsail.tuning.answer import Answer, build_answer
 from stormsail.tuning.capacity import eta_s
 from stormsail.tuning.driver import Batch, run_batch
 from stormsail.tuning.proxy import trial_config
-from stormsail.tuning.records import Plan, SweepRecords
+from stormsail.tuning.records import Plan, SweepRecords, sweep_of
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial, control_trials, trials_of
 from stormsail.tuning.stopping import grace_percent, rungs
@@ -107,7 +107,7 @@ def read_answer(records: SweepRecords) -> Answer:
     plan = records.plan()
     if plan is None:
         raise ConfigError("the sweep has no plan yet", where=records.store.url, todo="start it again")
-    sweep, target = SweepConfig.model_validate(plan.sweep), parse_dump(plan.target)
+    sweep, target = sweep_of(plan, records.store.url), parse_dump(plan.target)
     return build_answer(sweep, target, _known_cells(records), records.trials())
 
 
@@ -140,7 +140,7 @@ def _run_batches(at: _Sweeping) -> dict[str, str]:
         else:
             known = [cell for batch in proposed for cell in batch]
             scores = build_answer(at.sweep, at.target, known, at.records.trials()).rows
-            cells = next_cells(at.sweep, scores)
+            cells = next_cells(at.sweep, proposed, scores)
             if not cells:
                 return errors
             at.records.put_proposed(number, cells)
@@ -212,7 +212,7 @@ def _plan(records: SweepRecords, request: Request) -> Plan:
     if known is None:
         records.put_plan(asked)
         return asked
-    if SweepConfig.model_validate(known.sweep) != request.sweep or known.target != asked.target:
+    if sweep_of(known, records.store.url) != request.sweep or known.target != asked.target:
         raise ConfigError(
             f"sweep {request.sweep.name!r} was started with another plan, and its trials would not compare",
             where=records.store.url,

@@ -26,6 +26,7 @@ def test_the_learning_rates_ascend_and_are_there_once() -> None:
         ({"space": {"clip": ["on"]}}, "clip"),
         ({"space": {"beta2": [1.0]}}, "less than 1"),
         ({"colour": "red"}, "colour"),
+        ({"search": {"method": "optuna", "cells": 12}}, "`rest: grid`, `sobol` or `optuna`"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make_sweep: Make, changes: dict[str, object], said: str) -> None:
