@@ -116,7 +116,7 @@ def run_batch(
         tune_config=tune.TuneConfig(
             metric="score",
             mode="min",
-            scheduler=_scheduler(sweep, batch.grace),
+            scheduler=scheduler_of(sweep, batch.grace),
             max_concurrent_trials=at_a_time,
             reuse_actors=True,
             trial_name_creator=_trial_id,
@@ -156,10 +156,16 @@ def _function(jobs: Sequence[Job], label: str) -> Callable[[dict[str, Any]], Non
     return run
 
 
-def _scheduler(sweep: SweepConfig, grace: int) -> Any:
+def scheduler_of(sweep: SweepConfig, grace: int) -> Any:
+    """Successive halving on the divergence score, or a scheduler that ends nothing.
+
+    Args:
+        sweep: The sweep.
+        grace: Progress before which nothing is ended, in hundredths.
+    """
     from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 
-    if sweep.search.early_stop == "off" or grace >= WHOLE:
+    if not sweep.stops_early or grace >= WHOLE:
         return FIFOScheduler()
     return AsyncHyperBandScheduler(
         time_attr="percent", max_t=WHOLE + 1, grace_period=grace, reduction_factor=REDUCTION, brackets=1

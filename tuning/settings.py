@@ -81,8 +81,10 @@ class SearchSection(Section):
         description="pairs of clip and warm-up: all; `settings` of them, evenly; or one by one as Optuna proposes",
     )
     settings: Positive = Field(6, description="pairs of clip and warm-up to try (rest: sobol or optuna)")
-    early_stop: Literal["asha", "off"] = Field(
-        "asha", description="asha: end trials that have diverged; healthy ones are never ended early"
+    early_stop: Literal["asha", "off"] | None = Field(
+        None,
+        description="asha: end bare trials that have diverged, and no healthy one; null: asha for bare trials, off for "
+        "supervised ones, which their ladder ends",
     )
 
     @model_validator(mode="before")
@@ -124,6 +126,11 @@ class SweepConfig(Section):
     search: SearchSection = SearchSection()
     trials: TrialsSection = TrialsSection()
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether trials that have diverged may be ended before their last step."""
+        return self.trials.kind == "bare" and self.search.early_stop != "off"
+
     @model_validator(mode="after")
     def _consistent(self) -> SweepConfig:
         found = list(self._contradictions())
@@ -145,6 +152,8 @@ class SweepConfig(Section):
             yield "seeds: one of them stands there twice"
         if self.trials.kind == "supervised" and any(str(clip).startswith("p") for clip in self._clips()):
             yield "space.clip: percentiles are known to bare trials only; a run has a fixed limit"
+        if self.trials.kind == "supervised" and self.search.early_stop == "asha":
+            yield "search.early_stop: a supervised trial is ended by its ladder, not by asha: leave it out, or say off"
 
     def _clips(self) -> Iterator[float | str]:
         yield from self.space.clip

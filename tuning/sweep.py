@@ -177,7 +177,7 @@ def _job(at: _Sweeping, trial: Trial, marks: tuple[int, ...]) -> Job:
         config=dump_config(trial_config(at.target, at.sweep, trial)),
         store=at.place.address,
         kind=at.sweep.trials.kind,
-        rungs=marks if at.sweep.search.early_stop == "asha" else (),
+        rungs=marks if at.sweep.stops_early else (),
         checkpoint_steps=at.sweep.trials.checkpoint_steps,
         home=str(at.home.path),
         import_paths=at.plan.import_paths,

@@ -18,6 +18,7 @@ from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
 from stormsail.workers.clip import clip_factor
+from stormsail.workers.lean_imports import set_deterministic
 from stormsail.workers.schedule import scheduled_lr
 
 Make = Callable[..., SweepConfig]
@@ -27,7 +28,7 @@ Make = Callable[..., SweepConfig]
 def _settings_of_torch() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
-    torch.use_deterministic_algorithms(mode=False)
+    set_deterministic(deterministic=False)
     torch.set_num_threads(threads)
 
 

@@ -19,6 +19,7 @@ from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
 from stormsail.tuning.trainable import Job, StoredState, run_job
+from stormsail.workers.lean_imports import set_deterministic
 
 Make = Callable[..., SweepConfig]
 
@@ -40,7 +41,7 @@ def job(bowl: RunConfig, make_sweep: Make, tmp_path: Path) -> Iterator[Job]:
         home=str(tmp_path / "home"),
         import_paths=(str(tmp_path),),
     )
-    torch.use_deterministic_algorithms(mode=False)
+    set_deterministic(deterministic=False)
     torch.set_num_threads(threads)
     sys.path[:] = paths
     os.environ.pop("STORMSAIL_HOME", None)
