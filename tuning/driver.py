@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from stormsail.platform import exact_json
 from stormsail.platform.config.model import RunConfig
-from stormsail.tuning.capacity import concurrency
+from stormsail.tuning.capacity import Resources, concurrency
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
@@ -33,6 +33,7 @@ from stormsail.tuning.trainable import Job
 
 _MEASURED = TypeAdapter(Measured)
 _WAITER_BYTES = 64 << 20
+_SETTLES_S, _LOOK_S = 5.0, 0.1
 # Read by Ray Tune when it is imported or starts; none is about results.
 _TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files for every trial
@@ -62,15 +63,69 @@ class Finished:
     """How a batch ended.
 
     Attributes:
-        errors: First line of the error, by id, of trials that died more often than they may.
+        errors: Why trials have no result, by id: the last line of the error of one that died more often than it may, or
+            that it was over its time limit.
     """
 
     errors: Mapping[str, str]
 
 
-def cpus_per_trial(sweep: SweepConfig, target: RunConfig) -> float:
-    """CPUs that a trial holds: its own process, or its run's one worker."""
-    return sweep.trials.cpus if sweep.trials.kind == "bare" else target.cluster.cpus_per_worker
+def held_per_trial(sweep: SweepConfig, target: RunConfig, *, run_takes_gpu: bool) -> Resources:
+    """What a trial holds: its own process's CPUs and GPUs, or its run's one worker's.
+
+    Args:
+        sweep: The sweep.
+        target: The run that it is for.
+        run_takes_gpu: Whether a run on this cluster computes on GPUs.
+    """
+    if sweep.trials.kind == "supervised":
+        return {"CPU": target.cluster.cpus_per_worker, **({"GPU": 1.0} if run_takes_gpu else {})}
+    return {"CPU": sweep.trials.cpus, **({"GPU": sweep.trials.gpus} if sweep.trials.gpus else {})}
+
+
+class Room:
+    """How many trials of a batch there is room for, as the cluster is now; other sweeps and runs come and go.
+
+    Args:
+        sweep: The sweep.
+        per_trial: What a trial holds.
+        trials: Trials of the batch.
+    """
+
+    def __init__(self, sweep: SweepConfig, per_trial: Resources, trials: int) -> None:
+        self._wanted = sweep.trials.max_concurrent
+        self._per_trial = per_trial
+        self._trials = trials
+
+    def at_a_time(self, *, running: int) -> int:
+        """Trials to run at a time, when so many run.
+
+        Raises:
+            ClusterError: Not even one would fit.
+        """
+        import ray
+
+        total, free = ray.cluster_resources(), ray.available_resources()
+        mine = {name: free.get(name, 0.0) + running * amount for name, amount in self._per_trial.items()}
+        return concurrency(total=total, free=mine, per_trial=self._per_trial, wanted=self._wanted, trials=self._trials)
+
+    def at_first(self) -> int:
+        """Trials to begin with. What an earlier batch held is free only seconds after its end, so it is waited for."""
+        import ray
+
+        until = time.monotonic() + _SETTLES_S
+        while True:
+            now = self.at_a_time(running=0)
+            at_most = concurrency(
+                total=(total := ray.cluster_resources()),
+                free=total,
+                per_trial=self._per_trial,
+                wanted=self._wanted,
+                trials=self._trials,
+            )
+            if now >= at_most or time.monotonic() >= until:
+                return now
+            time.sleep(_LOOK_S)
 
 
 def run_batch(
@@ -92,23 +147,24 @@ def run_batch(
         records: Where results are.
         folder: For Tune's own files; on several nodes one that they share.
         label: Names the sweep and this driver, on the whole cluster.
-        noted: Called with a trial's id when it has ended.
+        noted: Called with a trial's id when it has a result.
     """
     os.environ.update(_TUNE_ENVIRONMENT)
-    import ray
     from ray import tune
+    from ray.tune.search.basic_variant import BasicVariantGenerator
+
+    from stormsail.supervisor.nodes import wants_gpu
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what a trial died of, we say ourselves
-    per_trial = cpus_per_trial(sweep, target)
-    at_a_time = concurrency(
-        cpus=float(ray.cluster_resources().get("CPU", 0.0)),
-        per_trial=per_trial,
-        wanted=sweep.trials.max_concurrent,
-        trials=len(batch.jobs),
-    )
+    per_trial = held_per_trial(sweep, target, run_takes_gpu=wants_gpu(target))
+    room = Room(sweep, per_trial, len(batch.jobs))
+    searcher = BasicVariantGenerator(max_concurrent=room.at_first())
     # A supervised trial only waits: its run's worker takes the CPUs, and would wait for ever if the trial had them.
     # Tune refuses a trial that asks for nothing, so it asks for some memory.
-    own = {"CPU": per_trial} if sweep.trials.kind == "bare" else {"memory": float(_WAITER_BYTES)}
+    bare = sweep.trials.kind == "bare"
+    own = dict(per_trial) if bare else {"memory": float(_WAITER_BYTES)}
+    # A run takes its CPUs some time after its trial began, so free ones may be promised already: no more are begun then.
+    widen = room if bare else None
     name = f"{label}-{time.time_ns():x}"
     tuner = tune.Tuner(
         tune.with_resources(_function(batch.jobs, label), tune.PlacementGroupFactory([own])),
@@ -117,7 +173,7 @@ def run_batch(
             metric="score",
             mode="min",
             scheduler=scheduler_of(sweep, batch.grace),
-            max_concurrent_trials=at_a_time,
+            search_alg=searcher,
             reuse_actors=True,
             trial_name_creator=_trial_id,
             trial_dirname_creator=_trial_id,
@@ -126,18 +182,25 @@ def run_batch(
             name=name,
             storage_path=str(folder),
             failure_config=tune.FailureConfig(max_failures=sweep.trials.max_retries),
-            callbacks=[_callback(records, noted)],
+            callbacks=[_callback(records, noted, searcher, widen)],
             verbose=0,
         ),
     )
     results = tuner.fit()
     shutil.rmtree(folder / name, ignore_errors=True)  # never read back; what cannot be removed is in nobody's way
-    errors = {}
-    for index in range(len(results)):
-        result = results[index]
-        if result.error is not None and result.config is not None:
-            errors[str(result.config["trial"])] = _first_line(result.error)
-    return Finished(errors)
+    return Finished(dict(unfinished(results[index] for index in range(len(results)))))
+
+
+def unfinished(results: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Id and reason of each trial without a result.
+
+    Args:
+        results: As Tune gives them.
+    """
+    for result in results:
+        fault = (result.metrics or {}).get("fault")
+        if result.config is not None and (result.error is not None or fault):
+            yield str(result.config["trial"]), str(fault) if result.error is None else _last_line(result.error)
 
 
 def _function(jobs: Sequence[Job], label: str) -> Callable[[dict[str, Any]], None]:
@@ -172,20 +235,26 @@ def scheduler_of(sweep: SweepConfig, grace: int) -> Any:
     )
 
 
-def _callback(records: SweepRecords, noted: Callable[[str], None]) -> Any:
+def _callback(records: SweepRecords, noted: Callable[[str], None], searcher: Any, room: Room | None) -> Any:
     from ray.tune import Callback
 
     class Keeping(Callback):  # type: ignore[misc]  # Ray comes without types
-        """Keeps the result of a trial that the scheduler ended, and tells of every end."""
+        """Keeps the result of a trial that the scheduler ended, tells of every end, and looks again how many fit."""
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            del iteration, trials, info
+            del iteration, info
             keep_stopped(records, trial.config["trial"], trial.last_result or {})
-            noted(trial.config["trial"])
+            self._look_again(trials)
+            if "fault" not in (trial.last_result or {}):
+                noted(trial.config["trial"])
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            del iteration, trials, info
-            noted(trial.config["trial"])
+            del iteration, trial, info
+            self._look_again(trials)
+
+        def _look_again(self, trials: list[Any]) -> None:
+            if room is not None:
+                searcher.max_concurrent = room.at_a_time(running=sum(one.status == "RUNNING" for one in trials))
 
     return Keeping()
 
@@ -203,6 +272,6 @@ def _trial_id(trial: Any) -> str:
     return str(trial.config["trial"])
 
 
-def _first_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

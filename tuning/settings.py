@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from stormsail.platform.config.section import Count, Fraction, Positive, Section
+from stormsail.platform.config.section import Count, Fraction, Positive, Seconds, Section
 
 
 def _list_to_tuple(value: object) -> object:
@@ -106,9 +106,17 @@ class TrialsSection(Section):
         "bare", description="bare: one process, the run's own step code; supervised: a Stormsail run with its ladder"
     )
     cpus: Annotated[float, Field(gt=0.0)] = Field(1.0, description="CPUs of one bare trial")
-    max_concurrent: Positive | None = Field(None, description="trials at a time; null: as many as the cluster holds")
+    gpus: Annotated[float, Field(ge=0.0)] = Field(0.0, description="GPUs of one bare trial; above 0 it computes on one")
+    max_concurrent: Positive | None = Field(None, description="trials at a time; null: as many as are free for")
+    time_limit_s: Seconds = Field(
+        3600.0, description="seconds of computing of one trial; one over it is unfinished, which is no divergence"
+    )
     max_retries: Count = Field(3, description="restarts of a trial that died by a fault; never counted as divergence")
     checkpoint_steps: Positive = Field(50, description="steps between two checkpoints of a bare trial")
+
+
+# They decide when trials are run and how often they are tried, and nothing about what a finished one shows.
+_OF_NO_RESULT = ("cpus", "max_concurrent", "time_limit_s", "max_retries", "checkpoint_steps")
 
 
 class SweepConfig(Section):
@@ -131,6 +139,11 @@ class SweepConfig(Section):
         """Whether trials that have diverged may be ended before their last step."""
         return self.trials.kind == "bare" and self.search.early_stop != "off"
 
+    def measures_like(self, other: SweepConfig) -> bool:
+        """Whether trials of both compare: all is equal but what decides on no result, such as a time limit."""
+        mine, theirs = (one.model_dump(exclude={"trials": set(_OF_NO_RESULT)}) for one in (self, other))
+        return mine == theirs
+
     @model_validator(mode="after")
     def _consistent(self) -> SweepConfig:
         found = list(self._contradictions())
@@ -152,6 +165,8 @@ class SweepConfig(Section):
             yield "seeds: one of them stands there twice"
         if self.trials.kind == "supervised" and any(str(clip).startswith("p") for clip in self._clips()):
             yield "space.clip: percentiles are known to bare trials only; a run has a fixed limit"
+        if self.trials.kind == "supervised" and self.trials.gpus:
+            yield "trials.gpus: a supervised trial is a run, whose GPUs follow from the target's cluster.accelerator"
         if self.trials.kind == "supervised" and self.search.early_stop == "asha":
             yield "search.early_stop: a supervised trial is ended by its ladder, not by asha: leave it out, or say off"
 

@@ -179,6 +179,8 @@ def _job(at: _Sweeping, trial: Trial, marks: tuple[int, ...]) -> Job:
         kind=at.sweep.trials.kind,
         rungs=marks if at.sweep.stops_early else (),
         checkpoint_steps=at.sweep.trials.checkpoint_steps,
+        time_limit_s=at.sweep.trials.time_limit_s,
+        gpu=at.sweep.trials.gpus > 0.0,
         home=str(at.home.path),
         import_paths=at.plan.import_paths,
     )
@@ -212,7 +214,7 @@ def _plan(records: SweepRecords, request: Request) -> Plan:
     if known is None:
         records.put_plan(asked)
         return asked
-    if sweep_of(known, records.store.url) != request.sweep or known.target != asked.target:
+    if not sweep_of(known, records.store.url).measures_like(request.sweep) or known.target != asked.target:
         raise ConfigError(
             f"sweep {request.sweep.name!r} was started with another plan, and its trials would not compare",
             where=records.store.url,
@@ -263,7 +265,7 @@ class _Progress:
         self._started = self._told = time.monotonic()
 
     def noted(self, trial_id: str) -> None:
-        """A trial has ended."""
+        """A trial has its result."""
         del trial_id
         self._here += 1
         now = time.monotonic()

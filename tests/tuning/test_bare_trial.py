@@ -14,6 +14,7 @@ from tests.support.quadratic import EDGE
 from stormsail.platform.config.model import RunConfig
 from stormsail.tuning.bare_trial import BareTrial, run_bare
 from stormsail.tuning.edge import grid_steps_apart, stable_edge
+from stormsail.tuning.limits import OverTimeError
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
@@ -87,6 +88,17 @@ def test_an_interrupted_trial_ends_as_one_that_was_not(bowl: RunConfig, sweep: S
     assert again.restarts == 1
     assert again.course == whole.course
     assert whole.restarts == 0
+
+
+def test_a_trial_over_its_time_keeps_what_it_reached(bowl: RunConfig, sweep: SweepConfig) -> None:
+    config, kept = at(bowl, sweep, 0.4), Kept()
+    broken = BareTrial(config)
+    for _ in range(20):
+        broken.run_step()
+    kept.save(broken.dump())
+    with pytest.raises(OverTimeError, match="after 20 of 30 steps"):  # what earlier attempts took counts
+        run_bare(config, percentile=None, keeper=kept, checkpoint_steps=99, limit_s=broken.wall_s)
+    assert run(config, kept=kept).course == run(config).course
 
 
 def test_a_lower_percentile_clips_more_steps(bowl: RunConfig, sweep: SweepConfig) -> None:

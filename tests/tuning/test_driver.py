@@ -14,7 +14,7 @@ from tests.support.quadratic import EDGE
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.tuning.bare_trial import BareTrial, run_bare
-from stormsail.tuning.driver import cpus_per_trial, keep_stopped, scheduler_of
+from stormsail.tuning.driver import held_per_trial, keep_stopped, scheduler_of, unfinished
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.records import SweepRecords
@@ -61,10 +61,26 @@ def test_a_result_that_is_there_and_a_report_without_one_are_left_alone(make_mea
     assert records.trials() == {one.trial.id: one}
 
 
-def test_a_trial_holds_its_own_cpus_or_its_workers(target: RunConfig, make_sweep: Callable[..., SweepConfig]) -> None:
+def test_a_trial_holds_its_own_share_or_its_workers(target: RunConfig, make_sweep: Callable[..., SweepConfig]) -> None:
     wide = target.model_copy(update={"cluster": target.cluster.model_copy(update={"cpus_per_worker": 4.0})})
-    assert cpus_per_trial(make_sweep(trials={"cpus": 2.0}), wide) == 2.0
-    assert cpus_per_trial(make_sweep(trials={"kind": "supervised"}), wide) == 4.0
+    bare, on_gpu = make_sweep(trials={"cpus": 2.0}), make_sweep(trials={"gpus": 0.5})
+    assert held_per_trial(bare, wide, run_takes_gpu=True) == {"CPU": 2.0}
+    assert held_per_trial(on_gpu, wide, run_takes_gpu=False) == {"CPU": 1.0, "GPU": 0.5}
+    supervised = make_sweep(trials={"kind": "supervised"})
+    assert held_per_trial(supervised, wide, run_takes_gpu=False) == {"CPU": 4.0}
+    assert held_per_trial(supervised, wide, run_takes_gpu=True) == {"CPU": 4.0, "GPU": 1.0}
+
+
+def test_a_trial_without_a_result_has_a_reason() -> None:
+    def ended(trial: str, error: Exception | None = None, **metrics: object) -> SimpleNamespace:
+        return SimpleNamespace(config={"trial": trial}, error=error, metrics=metrics)
+
+    results = [
+        ended("done", percent=100),
+        ended("slow", percent=100, fault="over its time limit of 1 s"),
+        ended("dead", RuntimeError("a trace\n\nthe worker died\n"), percent=40),
+    ]
+    assert dict(unfinished(results)) == {"slow": "over its time limit of 1 s", "dead": "the worker died"}
 
 
 SCORES = st.lists(st.tuples(st.floats(0.0, 1e6), st.floats(0.0, 1e6)), min_size=1, max_size=12)

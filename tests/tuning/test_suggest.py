@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stormsail.platform.storage.memory import MemoryStore
-from stormsail.tuning.objective import CellScore, Interval
+from stormsail.tuning.objective import CellScore, Rate
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Setting, all_settings, core_beta2s, core_cells
@@ -25,8 +25,10 @@ def score(
         "spike_loss": 0.0, "spike_norm": 0.0, "incidents_per_10k": 0.0, "max_logit": None, "update_rms_p99": None,
         "clip_rate": 0.0, "best_lr": 0.01, "final_sd": None, "wall_s": 1.0,
     }  # fmt: skip
+    rate = Rate(0.0, 0.0, 1.0)
+    success = Rate(stable / 2, 0.0, 1.0)
     return CellScore(
-        cell, 1, 2, missing, stable, Interval(0.0, 1.0), lr_sensitivity=sensitivity, final_loss=loss, **known
+        cell, 1, 2, missing, stable, success, rate, rate, lr_sensitivity=sensitivity, final_loss=loss, **known
     )
 
 
