@@ -294,6 +294,10 @@ def run_bare(
         if trial.step % checkpoint_steps == 0 and not trial.over:
             keeper.save(trial.dump())
         mark = rung_reached(trial.step, config.train.steps, rungs)
-        if mark is not None and report is not None:
-            report(mark, divergence_score(trial.course.loss), trial)
+        if mark is not None:
+            score = divergence_score(trial.course.loss)
+            if score > 0.0 and trial.course.condemned is None:
+                trial.course.condemned = trial.step
+            if report is not None:
+                report(mark, score, trial)
     return trial

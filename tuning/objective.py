@@ -64,8 +64,8 @@ class CellScore:
         success: Their rate.
         divergence: Rate of trials that diverged by their own course.
         incidents: Rate of trials in which the detectors would have opened an incident.
-        lr_sensitivity: Mean over learning rates and proxies of min(final, initial) - best loss, in nats; what diverged
-            counts with its initial loss.
+        lr_sensitivity: Mean over learning rates and proxies of min(final, initial) - best loss, in nats; what has no
+            final loss counts with its initial one.
         spike_loss: Mean spike score of the loss.
         spike_norm: The same of the gradient norm.
         incidents_per_10k: Mean incident rate.
@@ -309,12 +309,7 @@ def loss_by_lr(found: Iterable[Measured]) -> dict[float, float | None]:
 
 
 def counted_loss(figures: Figures) -> float | None:
-    """min(final, initial) loss; what diverged counts with its initial loss, whether it was ended early or ran to its end.
-
-    So a sensitivity does not depend on which of the diverged trials the scheduler happened to end.
-    """
-    if figures.diverged:
-        return figures.initial_loss
+    """min(final, initial) loss; a trial without a final loss, such as one that was ended early, counts with its initial one."""
     known = [value for value in (figures.final_loss, figures.initial_loss) if value is not None]
     return min(known, default=None)
 

@@ -14,7 +14,7 @@ _COLOURS = ("#1b6ca8", "#c0392b", "#27803b", "#8e44ad", "#b9770e", "#148f8b", "#
 _MOST_CURVES = 8
 _CURVES_SAY = (
     "<p>A flat valley is what a good setting has: it forgives a learning rate that is off. The best "
-    f"{_MOST_CURVES} settings are drawn; losses are min(final, initial), what diverged counts with its initial loss; means over seeds.</p>"
+    f"{_MOST_CURVES} settings are drawn; losses are min(final, initial), means over seeds.</p>"
 )
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #1c2430; }

@@ -56,6 +56,7 @@ class ProxySection(Section):
     d_model: Positive | None = Field(None, description="width; heads follow, so that each keeps its size")
     layers: Positive | None = Field(None, description="blocks")
     global_batch: Positive | None = Field(None, description="samples per step")
+    micro_batch: Positive | None = Field(None, description="samples per forward pass; at most global_batch")
     sequence_tokens: Positive | None = Field(None, description="tokens per sample")
 
 

@@ -108,8 +108,10 @@ def test_a_lower_percentile_clips_more_steps(bowl: RunConfig, sweep: SweepConfig
 
 def test_rungs_are_reported_once_with_a_score_of_zero_while_it_is_stable(bowl: RunConfig, sweep: SweepConfig) -> None:
     told: list[tuple[int, float]] = []
+    condemned: list[int | None] = []
 
     def report(percent: int, score: float, trial: BareTrial) -> None:
+        condemned.append(trial.course.condemned)
         assert len(trial.course.loss) == trial.step
         told.append((percent, score))
 
@@ -119,7 +121,8 @@ def test_rungs_are_reported_once_with_a_score_of_zero_while_it_is_stable(bowl: R
         )
     assert [percent for percent, _ in told] == [40, 80, 40, 80]
     assert told[0][1] == told[1][1] == 0.0
-    assert told[3][1] > 0.0
+    assert told[2][1] > 0.0
+    assert condemned == [None, None, 12, 12]
 
 
 def test_the_built_in_model_trains_with_all_figures(target: RunConfig, make_sweep: Make) -> None:

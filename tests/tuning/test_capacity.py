@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stormsail.platform.errors import ClusterError
@@ -13,6 +13,7 @@ AMOUNTS = st.fixed_dictionaries({"CPU": st.floats(0.0, 99), "GPU": st.floats(0.0
 NEEDS = st.fixed_dictionaries({"CPU": st.floats(0.1, 9)}, optional={"GPU": st.floats(0.1, 2)})
 
 
+@settings(max_examples=40)
 @given(AMOUNTS, AMOUNTS, NEEDS, st.none() | st.integers(1, 99), st.integers(1, 999))
 def test_trials_take_what_is_free_and_one_always_waits_for_its_turn(
     total: dict[str, float], free: dict[str, float], per_trial: dict[str, float], wanted: int | None, trials: int

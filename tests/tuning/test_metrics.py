@@ -84,6 +84,14 @@ def test_a_trial_that_was_ended_early_has_no_final_loss() -> None:
     assert figures_of(course(DESCENT), steps=100, stopped="the ladder was used up").final_loss is None
 
 
+def test_a_trial_that_could_have_been_ended_counts_as_one_that_was() -> None:
+    lucky = course(DESCENT)
+    lucky.condemned = 40
+    figures = figures_of(lucky, steps=100)
+    assert figures.final_loss is None
+    assert (figures.diverged_step, figures.diverged) == (39, "loss stood half a nat above its own minimum at step 39")
+
+
 def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:
     assert final_loss([9.0] * 18 + [2.0, 4.0]) == 3.0
     assert final_loss([1.0, math.inf]) is None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stormsail.tuning.metrics import Course, figures_of
 from stormsail.tuning.objective import (
     CellScore,
     Measured,
@@ -85,15 +87,20 @@ def test_longer_trials_make_no_rate_surer(make_measured: Make) -> None:
 def test_what_was_ended_early_moves_neither_sensitivity_nor_spread(make_measured: Make) -> None:
     """Whether the scheduler ended a diverged trial or let it run on is chance; the figures must not depend on it."""
     planned = trials(A)
-    hot = max(RATES)
+    losses = [4.0] * 20 + [2.0] * 20 + [3.0] * 60
 
-    def scored(final: float | None) -> CellScore:
-        made = [make_measured(t, final=final, diverged="it rose") if t.lr == hot else make_measured(t) for t in planned]
+    def scored(steps: int) -> CellScore:
+        ended = figures_of(Course(loss=losses[:steps], condemned=40), steps=100)
+        made = [
+            replace(make_measured(t), figures=ended) if t.lr == max(RATES) else make_measured(t, initial_loss=4.0)
+            for t in planned
+        ]
         return score_cells(planned, results(made))[0]
 
-    ran_on, ended = scored(2.6), scored(None)
-    assert ran_on.lr_sensitivity == ended.lr_sensitivity == pytest.approx((5.0 - 2.0) / 2)
+    ended, ran_on = scored(40), scored(100)
+    assert ran_on.lr_sensitivity == ended.lr_sensitivity == pytest.approx((4.0 - 2.0) / 2)
     assert (ran_on.final_loss, ran_on.final_sd, ran_on.best_lr) == (ended.final_loss, ended.final_sd, ended.best_lr)
+    assert (ran_on.success, ran_on.divergence) == (ended.success, ended.divergence)
 
 
 def test_a_stable_end_half_a_nat_above_the_best_failed(make_measured: Make) -> None:
@@ -190,8 +197,6 @@ def test_any_outcome_is_ranked_and_what_is_dominated_is_no_pareto(outcomes: list
 
 
 def plain(trial: Trial, final: float | None, why: str) -> Measured:
-    from stormsail.tuning.metrics import Course, figures_of
-
     losses = [5.0] * 10 + [math.nan if final is None else final] * 20
     return Measured(trial, figures_of(Course(loss=losses), steps=len(losses), stopped=why), 1.0)
 
@@ -203,5 +208,4 @@ def test_a_loss_counts_at_most_as_the_initial_one(make_measured: Make) -> None:
     assert counted_loss(figures(final=9.0)) == 5.0
     assert counted_loss(figures(final=None)) == 5.0
     assert counted_loss(figures(final=None, initial_loss=None)) is None
-    assert counted_loss(figures(final=3.0, diverged="it rose")) == 5.0
     assert loss_by_lr([make_measured(final=None, initial_loss=None)]) == {0.01: None}

@@ -26,6 +26,11 @@ def test_only_what_is_scaled_or_judged_differs_from_the_target(target: RunConfig
     assert made.tracking.uri is None
 
 
+def test_a_proxy_may_take_its_batch_in_fewer_passes(target: RunConfig, make_sweep: Make) -> None:
+    proxies = [{"name": "w32", "steps": 9, "d_model": 32, "global_batch": 8, "micro_batch": 16}]
+    assert trial_config(target, make_sweep(proxies=proxies), TRIAL).train.micro_batch == 8
+
+
 def test_heads_keep_their_size_under_scaling(target: RunConfig, make_sweep: Make) -> None:
     args = trial_config(target, make_sweep(), TRIAL).model.args
     assert (args["d_model"], args["heads"], args["layers"]) == (32, 2, 2)
