@@ -40,6 +40,17 @@ def concurrency(*, total: Resources, free: Resources, per_trial: Resources, want
     return max(1, min(fits(free, per_trial), trials, trials if wanted is None else wanted))
 
 
+def worth_a_new_start(*, now: int, limit: int, left: int) -> bool:
+    """Whether to begin the rest of a batch anew, which costs seconds, because there is room for half as many again.
+
+    Args:
+        now: Trials that there is room for at a time.
+        limit: Trials that run at a time at most.
+        left: Trials that have not begun.
+    """
+    return 2 * now >= 3 * limit and left >= 2 * now
+
+
 def eta_s(*, done: int, total: int, spent_s: float) -> float | None:
     """Seconds that are left, if the rest goes like what was done in this session; None before the first."""
     return spent_s / done * (total - done) if done else None

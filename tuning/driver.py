@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from stormsail.platform import exact_json
 from stormsail.platform.config.model import RunConfig
-from stormsail.tuning.capacity import Resources, concurrency
+from stormsail.tuning.capacity import Resources, concurrency, worth_a_new_start
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
@@ -34,6 +34,7 @@ from stormsail.tuning.trainable import Job
 _MEASURED = TypeAdapter(Measured)
 _WAITER_BYTES = 64 << 20
 _SETTLES_S, _LOOK_S = 5.0, 0.1
+_LOOKS = 2
 # Read by Ray Tune when it is imported or starts; none is about results.
 _TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files for every trial
@@ -96,36 +97,49 @@ class Room:
         self._wanted = sweep.trials.max_concurrent
         self._per_trial = per_trial
         self._trials = trials
+        self._limit = 1
+        self._grown = 0
 
-    def at_a_time(self, *, running: int) -> int:
-        """Trials to run at a time, when so many run.
+    def at_first(self) -> int:
+        """Trials to run at a time. What an earlier batch held is free only seconds after its end, so it is waited for.
 
         Raises:
             ClusterError: Not even one would fit.
         """
         import ray
 
-        total, free = ray.cluster_resources(), ray.available_resources()
-        mine = {name: free.get(name, 0.0) + running * amount for name, amount in self._per_trial.items()}
-        return concurrency(total=total, free=mine, per_trial=self._per_trial, wanted=self._wanted, trials=self._trials)
-
-    def at_first(self) -> int:
-        """Trials to begin with. What an earlier batch held is free only seconds after its end, so it is waited for."""
-        import ray
-
         until = time.monotonic() + _SETTLES_S
         while True:
-            now = self.at_a_time(running=0)
-            at_most = concurrency(
-                total=(total := ray.cluster_resources()),
-                free=total,
-                per_trial=self._per_trial,
-                wanted=self._wanted,
-                trials=self._trials,
-            )
-            if now >= at_most or time.monotonic() >= until:
-                return now
+            self._limit = self._fitting(ray.available_resources())
+            if self._limit >= self._fitting(ray.cluster_resources()) or time.monotonic() >= until:
+                return self._limit
             time.sleep(_LOOK_S)
+
+    def grown(self, *, holding: int, left: int) -> bool:
+        """Whether there is so much more room, and not for a moment only, that the rest had better begin anew.
+
+        Args:
+            holding: Trials that hold what they need.
+            left: Trials that have not begun.
+        """
+        import ray
+
+        free = ray.available_resources()
+        now = self._fitting({name: free.get(name, 0.0) + holding * amount for name, amount in self._per_trial.items()})
+        more = worth_a_new_start(now=now, limit=self._limit, left=left)
+        self._grown = self._grown + 1 if more else 0
+        return self._grown >= _LOOKS
+
+    def _fitting(self, free: Resources) -> int:
+        import ray
+
+        return concurrency(
+            total=ray.cluster_resources(),
+            free=free,
+            per_trial=self._per_trial,
+            wanted=self._wanted,
+            trials=self._trials,
+        )
 
 
 def run_batch(
@@ -150,29 +164,54 @@ def run_batch(
         noted: Called with a trial's id when it has a result.
     """
     os.environ.update(_TUNE_ENVIRONMENT)
-    from ray import tune
-    from ray.tune.search.basic_variant import BasicVariantGenerator
-
     from stormsail.supervisor.nodes import wants_gpu
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what a trial died of, we say ourselves
     per_trial = held_per_trial(sweep, target, run_takes_gpu=wants_gpu(target))
-    room = Room(sweep, per_trial, len(batch.jobs))
+    errors: dict[str, str] = {}
+    left = list(batch.jobs)
+    while left:
+        room = Room(sweep, per_trial, len(left))
+        results = _tune(
+            left, batch.grace, sweep, per_trial, room, records=records, folder=folder, label=label, noted=noted
+        )
+        errors |= dict(unfinished(results))
+        begun = {str(result.config["trial"]) for result in results if result.config is not None}
+        left = [job for job in left if job.trial.id not in begun]
+    return Finished(errors)
+
+
+def _tune(
+    jobs: Sequence[Job],
+    grace: int,
+    sweep: SweepConfig,
+    per_trial: Resources,
+    room: Room,
+    *,
+    records: SweepRecords,
+    folder: Path,
+    label: str,
+    noted: Callable[[str], None],
+) -> list[Any]:
+    """Run trials, all of them, or some to their end because there is room for more at a time; at least one."""
+    from ray import tune
+    from ray.tune.search.basic_variant import BasicVariantGenerator
+
     searcher = BasicVariantGenerator(max_concurrent=room.at_first())
     # A supervised trial only waits: its run's worker takes the CPUs, and would wait for ever if the trial had them.
     # Tune refuses a trial that asks for nothing, so it asks for some memory.
     bare = sweep.trials.kind == "bare"
     own = dict(per_trial) if bare else {"memory": float(_WAITER_BYTES)}
-    # A run takes its CPUs some time after its trial began, so free ones may be promised already: no more are begun then.
-    widen = room if bare else None
+    # A run takes its CPUs some time after its trial began, so what looks free may be promised already.
+    watched = room if bare else None
     name = f"{label}-{time.time_ns():x}"
     tuner = tune.Tuner(
-        tune.with_resources(_function(batch.jobs, label), tune.PlacementGroupFactory([own])),
-        param_space={"trial": tune.grid_search([job.trial.id for job in batch.jobs])},
+        tune.with_resources(_function(jobs, label), tune.PlacementGroupFactory([own])),
+        param_space={"trial": tune.grid_search([job.trial.id for job in jobs])},
         tune_config=tune.TuneConfig(
             metric="score",
             mode="min",
-            scheduler=scheduler_of(sweep, batch.grace),
+            scheduler=scheduler_of(sweep, grace),
             search_alg=searcher,
             reuse_actors=True,
             trial_name_creator=_trial_id,
@@ -182,13 +221,13 @@ def run_batch(
             name=name,
             storage_path=str(folder),
             failure_config=tune.FailureConfig(max_failures=sweep.trials.max_retries),
-            callbacks=[_callback(records, noted, searcher, widen)],
+            callbacks=[_callback(records, noted, searcher, watched, len(jobs))],
             verbose=0,
         ),
     )
     results = tuner.fit()
     shutil.rmtree(folder / name, ignore_errors=True)  # never read back; what cannot be removed is in nobody's way
-    return Finished(dict(unfinished(results[index] for index in range(len(results)))))
+    return [results[index] for index in range(len(results))]
 
 
 def unfinished(results: Iterable[Any]) -> Iterator[tuple[str, str]]:
@@ -235,26 +274,33 @@ def scheduler_of(sweep: SweepConfig, grace: int) -> Any:
     )
 
 
-def _callback(records: SweepRecords, noted: Callable[[str], None], searcher: Any, room: Room | None) -> Any:
+def _callback(
+    records: SweepRecords, noted: Callable[[str], None], searcher: Any, room: Room | None, planned: int
+) -> Any:
     from ray.tune import Callback
 
     class Keeping(Callback):  # type: ignore[misc]  # Ray comes without types
-        """Keeps the result of a trial that the scheduler ended, tells of every end, and looks again how many fit."""
+        """Keeps the result of a trial that the scheduler ended, tells of every end, and begins no more if many more fit."""
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             del iteration, info
             keep_stopped(records, trial.config["trial"], trial.last_result or {})
-            self._look_again(trials)
+            self._look_again(trial, trials)
             if "fault" not in (trial.last_result or {}):
                 noted(trial.config["trial"])
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            del iteration, trial, info
-            self._look_again(trials)
+            del iteration, info
+            self._look_again(trial, trials)
 
-        def _look_again(self, trials: list[Any]) -> None:
+        def _look_again(self, ended: Any, trials: list[Any]) -> None:
             if room is not None:
-                searcher.max_concurrent = room.at_a_time(running=sum(one.status == "RUNNING" for one in trials))
+                # The one that has just ended still holds what its successor takes over.
+                holding = sum(one is ended or one.status == "RUNNING" for one in trials)
+                # A higher limit here would change little: Tune gives a process that is free to the trial that waits for a
+                # new one, and calls the new one off.
+                if room.grown(holding=holding, left=planned - len(trials)):
+                    searcher.set_finished()
 
     return Keeping()
 

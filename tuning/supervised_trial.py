@@ -50,14 +50,20 @@ def run_supervised(config: RunConfig, trial: Trial, *, limit_s: float) -> Measur
     if place is None:
         started = launch(config, LaunchOptions(), home=home, config_folder=Path.cwd(), notify=_quiet)
         place = started.place
-        stop = threading.Timer(limit_s, ask_to_stop, (started.actor, "the trial's time limit"))
+        asked = threading.Event()
+
+        def ask() -> None:
+            asked.set()
+            ask_to_stop(started.actor, "the trial's time limit")
+
+        stop = threading.Timer(limit_s, ask)
         stop.daemon = True
         stop.start()
         try:
             with contextlib.suppress(LadderExhaustedError):  # that is a result: `measure_run` says so
                 follow_to_end(started.actor, place, Screen(config, out=io.StringIO()), name=config.name)
         except StoppedError as stopped:
-            if stop.is_alive():  # somebody else did
+            if not asked.is_set():  # somebody else did
                 raise
             raise OverTimeError.at(read_run(place).last_step, config.train.steps, limit_s) from stopped
         finally:

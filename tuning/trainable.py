@@ -93,7 +93,7 @@ def run_job(job: Job, tell: Tell) -> None:
             with process_ends_after(job.time_limit_s + SLACK_S, job.trial.id):
                 measured = _supervised(job) if job.kind == "supervised" else _bare(job, records, tell)
         except OverTimeError as error:
-            tell({**last, "fault": str(error)})
+            tell({**last, "fault": f"{error.what}; {error.todo}"})
             return
         records.put_trial(measured)
         records.drop_checkpoint(job.trial.id)

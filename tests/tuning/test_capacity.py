@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stormsail.platform.errors import ClusterError
-from stormsail.tuning.capacity import concurrency, eta_s, fits
+from stormsail.tuning.capacity import concurrency, eta_s, fits, worth_a_new_start
 
 AMOUNTS = st.fixed_dictionaries({"CPU": st.floats(0.0, 99), "GPU": st.floats(0.0, 9)})
 NEEDS = st.fixed_dictionaries({"CPU": st.floats(0.1, 9)}, optional={"GPU": st.floats(0.1, 2)})
@@ -33,6 +33,13 @@ def test_a_cluster_that_is_full_or_without_gpus_is_told_apart() -> None:
     assert concurrency(total={"CPU": 4.0}, free={}, per_trial={"CPU": 1.0}, wanted=None, trials=9) == 1
     with pytest.raises(ClusterError, match="one trial needs 1 CPU, 1 GPU, but the cluster has 4 CPU, 0 GPU"):
         concurrency(total={"CPU": 4.0}, free={}, per_trial={"CPU": 1.0, "GPU": 1.0}, wanted=None, trials=9)
+
+
+def test_a_batch_begins_anew_only_for_much_more_room_and_many_trials() -> None:
+    assert worth_a_new_start(now=2, limit=1, left=4)
+    assert not worth_a_new_start(now=2, limit=1, left=3)
+    assert not worth_a_new_start(now=100, limit=99, left=9999)
+    assert not worth_a_new_start(now=1, limit=2, left=9999)
 
 
 def test_the_rest_is_taken_to_go_like_what_was_done() -> None:
