@@ -154,7 +154,7 @@ def _run_trials(at: _Sweeping, trials: Sequence[Trial]) -> dict[str, str]:
     left = [trial for trial in trials if trial.id not in known]
     if not left:
         return {}
-    grace = grace_percent(left)
+    grace = grace_percent(at.sweep)
     progress = _Progress(build_answer(at.sweep, at.target, _known_cells(at.records), known), at.out)
     batch = Batch(tuple(_job(at, trial, rungs(grace)) for trial in left), grace)
     folder = Path(at.target.cluster.shared_path or at.home.path) / FOLDER
@@ -284,5 +284,5 @@ def remembered_as(name: str) -> str:
 
 def progress_line(name: str, done: int, total: int, left_s: float | None) -> str:
     """`sweep NAME: 12 of 120 trials, about 3 min left`."""
-    left = "" if left_s is None else f", about {max(1, round(left_s / 60))} min left"
+    left = "" if not left_s else f", about {max(1, round(left_s / 60))} min left"
     return f"sweep {name}: {done} of {total} trials{left}"
