@@ -88,6 +88,8 @@ def job_of(sweep: SweepConfig, trial: Trial, folder: Path) -> Job:
         kind="bare",
         rungs=(40, 80),
         checkpoint_steps=50,
+        time_limit_s=3600.0,
+        gpu=False,
         home=str(Home.here().path),
         import_paths=(),
     )

@@ -18,7 +18,7 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import ConfigError
 
 _TRAIN = ("steps", "precision", "global_batch", "clip_norm")
-_WHOLE = ("model", "optimizer", "schedule")
+_WHOLE = ("model", "data", "optimizer", "schedule")
 _MOST_SHOWN = 4
 
 
@@ -70,13 +70,12 @@ def parse_certificate(text: str, where: str) -> Certificate:
 
 
 def certified_values(config: RunConfig) -> dict[str, object]:
-    """What stability depends on, by dotted key: model, optimizer, schedule, data shape, and the numbers of `train`.
+    """What stability depends on, by dotted key: model, data, optimizer, schedule, and the numbers of `train`.
 
     Not the seed, nor anything about machines, checkpoints or repairs.
     """
     full = with_builtin_defaults(config).model_dump(mode="json")
     values: dict[str, object] = {f"train.{key}": full["train"][key] for key in _TRAIN}
-    values |= {"data.factory": full["data"]["factory"], "data.sequence_tokens": full["data"]["sequence_tokens"]}
     for section in _WHOLE:
         values |= _flat(full[section], section)
     return values

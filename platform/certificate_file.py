@@ -33,5 +33,10 @@ def read_certificate(config_file: Path) -> Certificate | None:
 
 
 def note_for(config_file: Path, config: RunConfig) -> str | None:
-    """What to tell before a run of this file starts, or None."""
-    return certificate_note(read_certificate(config_file), config)
+    """What to tell before a run of this file starts, or None. A certificate that cannot be read is told and stops nothing."""
+    try:
+        certificate = read_certificate(config_file)
+    except ConfigError as error:
+        told = f"the stability certificate speaks for nothing: {error.where}: {error.what}; {error.todo}"
+        return None if config.drill.faults else told.removesuffix("; ")
+    return certificate_note(certificate, config)

@@ -31,7 +31,7 @@ class Curve:
     Attributes:
         cell: The settings.
         proxy: The proxy.
-        points: (learning rate, mean of min(final, initial) loss), ascending.
+        points: (learning rate, mean loss that counts, as in the sensitivity), ascending.
     """
 
     cell: Cell

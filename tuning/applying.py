@@ -23,7 +23,7 @@ from stormsail.platform.errors import CheckFailedError, ConfigError
 from stormsail.platform.runs import RunPlace
 from stormsail.tuning.certifying import certify
 from stormsail.tuning.proxy import parametrised
-from stormsail.tuning.records import SweepRecords
+from stormsail.tuning.records import SweepRecords, sweep_of
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.sweep import read_answer
 from stormsail.tuning.transfer import Handover, Value
@@ -75,7 +75,7 @@ def apply_sweep(place: RunPlace, to: Path | None) -> Applied:
             todo=f"look at it with `stormsail sweep status {answer.name}`",
         )
     file = to or Path(plan.target_file)
-    sweep, measured_for = SweepConfig.model_validate(plan.sweep), parse_dump(plan.target)
+    sweep, measured_for = sweep_of(plan, records.store.url), parse_dump(plan.target)
     config = load_config(file, environ={})
     values = (*answer.handover.values, *parametrisation_values(config, measured_for, sweep))
     _refuse_another(config, measured_for)

@@ -22,6 +22,7 @@ from torch import nn
 from stormsail.platform.config.model import DataSection, RunConfig
 from stormsail.platform.data.order import DataOrder
 from stormsail.platform.data.source import DataSource
+from stormsail.tuning.limits import OverTimeError
 from stormsail.tuning.metrics import Course, Figures, divergence_score, figures_of, quantile
 from stormsail.tuning.probe import max_attention_logit
 from stormsail.tuning.stopping import rung_reached
@@ -38,6 +39,7 @@ from stormsail.workers.vitals import token_correction
 
 _PROBES = 10
 _LEAST_NORMS = 10
+_CPU = torch.device("cpu")
 
 
 class Keeper(Protocol):
@@ -60,6 +62,7 @@ class BareTrial:
     Args:
         config: The trial as a run.
         percentile: Clip at this percentile of the norms so far instead of `train.clip_norm`, or None.
+        device: Where to compute.
 
     Attributes:
         course: What was noted so far.
@@ -69,11 +72,12 @@ class BareTrial:
         stopped: Why it ended early, or "".
     """
 
-    def __init__(self, config: RunConfig, *, percentile: float | None = None) -> None:
+    def __init__(self, config: RunConfig, *, percentile: float | None = None, device: torch.device = _CPU) -> None:
         self.config = config
         self.percentile = percentile
+        self.device = device
         seed_all(config.seed)  # as the engine does, so that a trial starts from the weights that a run would
-        self.model = factories.build_model(config.model)
+        self.model = factories.build_model(config.model).to(device)
         self.optimizer = factories.build_optimizer(config.optimizer, list(self.model.named_parameters()))
         self.ratios = [float(group["lr"]) / config.optimizer.lr for group in self.optimizer.param_groups]
         self.reader = BatchReader(
@@ -103,13 +107,13 @@ class BareTrial:
 
     def figures(self) -> Figures:
         """What was seen so far."""
-        return figures_of(self.course, stopped=self.stopped)
+        return figures_of(self.course, steps=self.config.train.steps, stopped=self.stopped)
 
     def run_step(self) -> None:
         """Train on one global batch, as the run's step loop does: compute, judge, and only then update."""
         started = time.perf_counter()
         step = self.step
-        batches = self.reader.micro_batches(step, self.order)
+        batches = [self._moved(batch) for batch in self.reader.micro_batches(step, self.order)]
         seed_all(self.config.seed, step, 0)
         loss, tokens = self._compute(batches)
         norm, bad = self._gradients(tokens)
@@ -159,13 +163,17 @@ class BareTrial:
 
     def load(self, body: bytes) -> None:
         """Go on from a state that `dump` made."""
-        state = torch.load(io.BytesIO(body), weights_only=True)
+        state = torch.load(io.BytesIO(body), weights_only=True, map_location=self.device)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.detector = DetectorState.from_json(state["detector"], self.policy.rules)
         self.course = Course(**state["course"])
         self.step, self.wall_s = state["step"], state["wall_s"]
         self.restarts, self._ill = state["restarts"] + 1, state["ill"]
+
+    def _moved(self, batch: Batch) -> Batch:
+        tokens, targets, mask = batch
+        return tokens.to(self.device), targets.to(self.device), mask.to(self.device)
 
     def _compute(self, batches: list[Batch]) -> tuple[float, int]:
         """Forward and backward of all micro-batches; mean loss over real tokens, and how many there were."""
@@ -251,6 +259,8 @@ def run_bare(
     percentile: float | None,
     keeper: Keeper,
     checkpoint_steps: int,
+    limit_s: float = math.inf,
+    device: torch.device = _CPU,
     rungs: tuple[int, ...] = (),
     report: Report | None = None,
 ) -> BareTrial:
@@ -261,22 +271,34 @@ def run_bare(
         percentile: As for `BareTrial`.
         keeper: Keeps the state between attempts.
         checkpoint_steps: Steps between two kept states.
+        limit_s: Seconds of computing, all attempts together.
+        device: Where to compute.
         rungs: Progress at which to report, in hundredths.
         report: Called at rungs.
+
+    Raises:
+        OverTimeError: The limit was reached before the end; the state is kept.
     """
     if factories.is_builtin(config.model.factory) and factories.is_builtin(config.optimizer.factory):
         defer_compiler()  # a user's own code finds torch as it is
     set_deterministic(deterministic=config.train.deterministic)
     torch.set_num_threads(config.train.threads)
-    trial = BareTrial(config, percentile=percentile)
+    trial = BareTrial(config, percentile=percentile, device=device)
     saved = keeper.load()
     if saved is not None:
         trial.load(saved)
     while not trial.over:
+        if trial.wall_s >= limit_s:
+            keeper.save(trial.dump())
+            raise OverTimeError.at(trial.step, config.train.steps, limit_s)
         trial.run_step()
         if trial.step % checkpoint_steps == 0 and not trial.over:
             keeper.save(trial.dump())
         mark = rung_reached(trial.step, config.train.steps, rungs)
-        if mark is not None and report is not None:
-            report(mark, divergence_score(trial.course.loss), trial)
+        if mark is not None:
+            score = divergence_score(trial.course.loss)
+            if score > 0.0 and trial.course.condemned is None:
+                trial.course.condemned = trial.step
+            if report is not None:
+                report(mark, score, trial)
     return trial

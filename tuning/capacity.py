@@ -1,31 +1,54 @@
-"""How many trials at a time: from what the cluster has, never so many that they starve each other; pure."""
+"""How many trials at a time: from what is free on the cluster, never so many that they starve each other; pure."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from stormsail.platform.errors import ClusterError
 
+Resources = Mapping[str, float]
+"""Amounts by Ray's names: `CPU`, `GPU`."""
 
-def concurrency(*, cpus: float, per_trial: float, wanted: int | None, trials: int) -> int:
-    """Trials to run at a time.
+
+def fits(free: Resources, per_trial: Resources) -> int:
+    """Trials that fit into what is free."""
+    return min(math.floor(free.get(name, 0.0) / amount + 1e-9) for name, amount in per_trial.items())
+
+
+def concurrency(*, total: Resources, free: Resources, per_trial: Resources, wanted: int | None, trials: int) -> int:
+    """Trials to run at a time; at least one, which then waits until there is room.
 
     Args:
-        cpus: CPUs of the whole cluster.
-        per_trial: CPUs that one trial holds from its start to its end, its workers' included.
+        total: Of the whole cluster.
+        free: What nobody else holds: what is idle, and what this sweep's own trials hold.
+        per_trial: What one trial holds from its start to its end, its workers' included; above 0.
         wanted: The user's limit, or None.
         trials: Trials that are left.
 
     Raises:
-        ClusterError: Not even one fits.
+        ClusterError: Not even one would fit on an idle cluster.
     """
-    fit = math.floor(cpus / per_trial + 1e-9)
-    if fit < 1:
-        raise ClusterError(
-            f"one trial needs {per_trial:g} CPUs, but the cluster has {cpus:g}",
-            todo="lower trials.cpus (or cluster.cpus_per_worker for supervised trials), or use a larger cluster",
+    if fits(total, per_trial) < 1:
+        needs, has = (
+            ", ".join(f"{amount.get(name, 0.0):g} {name}" for name in per_trial) for amount in (per_trial, total)
         )
-    return max(1, min(fit, trials, wanted or fit))
+        raise ClusterError(
+            f"one trial needs {needs}, but the cluster has {has}",
+            todo="lower trials.cpus or trials.gpus (for supervised trials cluster.cpus_per_worker), or use a larger cluster",
+        )
+    return max(1, min(fits(free, per_trial), trials, trials if wanted is None else wanted))
+
+
+def worth_a_new_start(*, now: int, limit: int, left: int) -> bool:
+    """Whether to begin the rest of a batch anew, which costs seconds, because there is room for half as many again.
+
+    Args:
+        now: Trials that there is room for at a time.
+        limit: Trials that run at a time at most.
+        left: Trials that have not begun.
+    """
+    return 2 * now >= 3 * limit and left >= 2 * now
 
 
 def eta_s(*, done: int, total: int, spent_s: float) -> float | None:

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from stormsail.platform import exact_json
 from stormsail.platform.config.model import RunConfig
-from stormsail.tuning.capacity import concurrency
+from stormsail.tuning.capacity import Resources, concurrency, worth_a_new_start
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
@@ -33,6 +33,8 @@ from stormsail.tuning.trainable import Job
 
 _MEASURED = TypeAdapter(Measured)
 _WAITER_BYTES = 64 << 20
+_SETTLES_S, _LOOK_S = 5.0, 0.1
+_LOOKS = 2
 # Read by Ray Tune when it is imported or starts; none is about results.
 _TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files for every trial
@@ -62,15 +64,82 @@ class Finished:
     """How a batch ended.
 
     Attributes:
-        errors: First line of the error, by id, of trials that died more often than they may.
+        errors: Why trials have no result, by id: the last line of the error of one that died more often than it may, or
+            that it was over its time limit.
     """
 
     errors: Mapping[str, str]
 
 
-def cpus_per_trial(sweep: SweepConfig, target: RunConfig) -> float:
-    """CPUs that a trial holds: its own process, or its run's one worker."""
-    return sweep.trials.cpus if sweep.trials.kind == "bare" else target.cluster.cpus_per_worker
+def held_per_trial(sweep: SweepConfig, target: RunConfig, *, run_takes_gpu: bool) -> Resources:
+    """What a trial holds: its own process's CPUs and GPUs, or its run's one worker's.
+
+    Args:
+        sweep: The sweep.
+        target: The run that it is for.
+        run_takes_gpu: Whether a run on this cluster computes on GPUs.
+    """
+    if sweep.trials.kind == "supervised":
+        return {"CPU": target.cluster.cpus_per_worker, **({"GPU": 1.0} if run_takes_gpu else {})}
+    return {"CPU": sweep.trials.cpus, **({"GPU": sweep.trials.gpus} if sweep.trials.gpus else {})}
+
+
+class Room:
+    """How many trials of a batch there is room for, as the cluster is now; other sweeps and runs come and go.
+
+    Args:
+        sweep: The sweep.
+        per_trial: What a trial holds.
+        trials: Trials of the batch.
+    """
+
+    def __init__(self, sweep: SweepConfig, per_trial: Resources, trials: int) -> None:
+        self._wanted = sweep.trials.max_concurrent
+        self._per_trial = per_trial
+        self._trials = trials
+        self._limit = 1
+        self._grown = 0
+
+    def at_first(self) -> int:
+        """Trials to run at a time. What an earlier batch held is free only seconds after its end, so it is waited for.
+
+        Raises:
+            ClusterError: Not even one would fit.
+        """
+        import ray
+
+        until = time.monotonic() + _SETTLES_S
+        while True:
+            self._limit = self._fitting(ray.available_resources())
+            if self._limit >= self._fitting(ray.cluster_resources()) or time.monotonic() >= until:
+                return self._limit
+            time.sleep(_LOOK_S)
+
+    def grown(self, *, holding: int, left: int) -> bool:
+        """Whether there is so much more room, and not for a moment only, that the rest had better begin anew.
+
+        Args:
+            holding: Trials that hold what they need.
+            left: Trials that have not begun.
+        """
+        import ray
+
+        free = ray.available_resources()
+        now = self._fitting({name: free.get(name, 0.0) + holding * amount for name, amount in self._per_trial.items()})
+        more = worth_a_new_start(now=now, limit=self._limit, left=left)
+        self._grown = self._grown + 1 if more else 0
+        return self._grown >= _LOOKS
+
+    def _fitting(self, free: Resources) -> int:
+        import ray
+
+        return concurrency(
+            total=ray.cluster_resources(),
+            free=free,
+            per_trial=self._per_trial,
+            wanted=self._wanted,
+            trials=self._trials,
+        )
 
 
 def run_batch(
@@ -92,32 +161,58 @@ def run_batch(
         records: Where results are.
         folder: For Tune's own files; on several nodes one that they share.
         label: Names the sweep and this driver, on the whole cluster.
-        noted: Called with a trial's id when it has ended.
+        noted: Called with a trial's id when it has a result.
     """
     os.environ.update(_TUNE_ENVIRONMENT)
-    import ray
-    from ray import tune
+    from stormsail.supervisor.nodes import wants_gpu
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what a trial died of, we say ourselves
-    per_trial = cpus_per_trial(sweep, target)
-    at_a_time = concurrency(
-        cpus=float(ray.cluster_resources().get("CPU", 0.0)),
-        per_trial=per_trial,
-        wanted=sweep.trials.max_concurrent,
-        trials=len(batch.jobs),
-    )
+    per_trial = held_per_trial(sweep, target, run_takes_gpu=wants_gpu(target))
+    errors: dict[str, str] = {}
+    left = list(batch.jobs)
+    while left:
+        room = Room(sweep, per_trial, len(left))
+        results = _tune(
+            left, batch.grace, sweep, per_trial, room, records=records, folder=folder, label=label, noted=noted
+        )
+        errors |= dict(unfinished(results))
+        begun = {str(result.config["trial"]) for result in results if result.config is not None}
+        left = [job for job in left if job.trial.id not in begun]
+    return Finished(errors)
+
+
+def _tune(
+    jobs: Sequence[Job],
+    grace: int,
+    sweep: SweepConfig,
+    per_trial: Resources,
+    room: Room,
+    *,
+    records: SweepRecords,
+    folder: Path,
+    label: str,
+    noted: Callable[[str], None],
+) -> list[Any]:
+    """Run trials, all of them, or some to their end because there is room for more at a time; at least one."""
+    from ray import tune
+    from ray.tune.search.basic_variant import BasicVariantGenerator
+
+    searcher = BasicVariantGenerator(max_concurrent=room.at_first())
     # A supervised trial only waits: its run's worker takes the CPUs, and would wait for ever if the trial had them.
     # Tune refuses a trial that asks for nothing, so it asks for some memory.
-    own = {"CPU": per_trial} if sweep.trials.kind == "bare" else {"memory": float(_WAITER_BYTES)}
+    bare = sweep.trials.kind == "bare"
+    own = dict(per_trial) if bare else {"memory": float(_WAITER_BYTES)}
+    # A run takes its CPUs some time after its trial began, so what looks free may be promised already.
+    watched = room if bare else None
     name = f"{label}-{time.time_ns():x}"
     tuner = tune.Tuner(
-        tune.with_resources(_function(batch.jobs, label), tune.PlacementGroupFactory([own])),
-        param_space={"trial": tune.grid_search([job.trial.id for job in batch.jobs])},
+        tune.with_resources(_function(jobs, label), tune.PlacementGroupFactory([own])),
+        param_space={"trial": tune.grid_search([job.trial.id for job in jobs])},
         tune_config=tune.TuneConfig(
             metric="score",
             mode="min",
-            scheduler=_scheduler(sweep, batch.grace),
-            max_concurrent_trials=at_a_time,
+            scheduler=scheduler_of(sweep, grace),
+            search_alg=searcher,
             reuse_actors=True,
             trial_name_creator=_trial_id,
             trial_dirname_creator=_trial_id,
@@ -126,18 +221,25 @@ def run_batch(
             name=name,
             storage_path=str(folder),
             failure_config=tune.FailureConfig(max_failures=sweep.trials.max_retries),
-            callbacks=[_callback(records, noted)],
+            callbacks=[_callback(records, noted, searcher, watched, len(jobs))],
             verbose=0,
         ),
     )
     results = tuner.fit()
     shutil.rmtree(folder / name, ignore_errors=True)  # never read back; what cannot be removed is in nobody's way
-    errors = {}
-    for index in range(len(results)):
-        result = results[index]
-        if result.error is not None and result.config is not None:
-            errors[str(result.config["trial"])] = _first_line(result.error)
-    return Finished(errors)
+    return [results[index] for index in range(len(results))]
+
+
+def unfinished(results: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Id and reason of each trial without a result.
+
+    Args:
+        results: As Tune gives them.
+    """
+    for result in results:
+        fault = (result.metrics or {}).get("fault")
+        if result.config is not None and (result.error is not None or fault):
+            yield str(result.config["trial"]), str(fault) if result.error is None else _last_line(result.error)
 
 
 def _function(jobs: Sequence[Job], label: str) -> Callable[[dict[str, Any]], None]:
@@ -156,30 +258,49 @@ def _function(jobs: Sequence[Job], label: str) -> Callable[[dict[str, Any]], Non
     return run
 
 
-def _scheduler(sweep: SweepConfig, grace: int) -> Any:
+def scheduler_of(sweep: SweepConfig, grace: int) -> Any:
+    """Successive halving on the divergence score, or a scheduler that ends nothing.
+
+    Args:
+        sweep: The sweep.
+        grace: Progress before which nothing is ended, in hundredths.
+    """
     from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
 
-    if sweep.search.early_stop == "off" or grace >= WHOLE:
+    if not sweep.stops_early or grace >= WHOLE:
         return FIFOScheduler()
     return AsyncHyperBandScheduler(
         time_attr="percent", max_t=WHOLE + 1, grace_period=grace, reduction_factor=REDUCTION, brackets=1
     )
 
 
-def _callback(records: SweepRecords, noted: Callable[[str], None]) -> Any:
+def _callback(
+    records: SweepRecords, noted: Callable[[str], None], searcher: Any, room: Room | None, planned: int
+) -> Any:
     from ray.tune import Callback
 
     class Keeping(Callback):  # type: ignore[misc]  # Ray comes without types
-        """Keeps the result of a trial that the scheduler ended, and tells of every end."""
+        """Keeps the result of a trial that the scheduler ended, tells of every end, and begins no more if many more fit."""
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            del iteration, trials, info
+            del iteration, info
             keep_stopped(records, trial.config["trial"], trial.last_result or {})
-            noted(trial.config["trial"])
+            self._look_again(trial, trials)
+            if "fault" not in (trial.last_result or {}):
+                noted(trial.config["trial"])
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            del iteration, trials, info
-            noted(trial.config["trial"])
+            del iteration, info
+            self._look_again(trial, trials)
+
+        def _look_again(self, ended: Any, trials: list[Any]) -> None:
+            if room is not None:
+                # The one that has just ended still holds what its successor takes over.
+                holding = sum(one is ended or one.status == "RUNNING" for one in trials)
+                # A higher limit here would change little: Tune gives a process that is free to the trial that waits for a
+                # new one, and calls the new one off.
+                if room.grown(holding=holding, left=planned - len(trials)):
+                    searcher.set_finished()
 
     return Keeping()
 
@@ -197,6 +318,6 @@ def _trial_id(trial: Any) -> str:
     return str(trial.config["trial"])
 
 
-def _first_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

@@ -75,7 +75,11 @@ def edges_of(found: Iterable[Measured], best: Mapping[str, float]) -> dict[str, 
         by_proxy[one.trial.proxy].append(one)
     edges = {}
     for proxy, mine in by_proxy.items():
-        ended = [(one.figures.final_loss, one.trial.lr) for one in mine if one.figures.final_loss is not None]
+        ended = [
+            (one.figures.final_loss, one.trial.lr)
+            for one in mine
+            if one.figures.final_loss is not None and not one.figures.diverged
+        ]
         fastest = min(ended)[1] if ended else 0.0
         outcomes: defaultdict[float, list[bool]] = defaultdict(list)
         for one in mine:

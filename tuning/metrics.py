@@ -36,6 +36,7 @@ class Course:
         flagged: Whether the detectors called the step out of the ordinary.
         incidents: Steps at which the detectors would have opened an incident.
         logits: (step, largest absolute attention logit), where probed.
+        condemned: Steps that were run when a scheduler could first have ended the trial as diverged, or None.
     """
 
     loss: list[float] = field(default_factory=list)
@@ -45,6 +46,7 @@ class Course:
     flagged: list[bool] = field(default_factory=list)
     incidents: list[int] = field(default_factory=list)
     logits: list[tuple[int, float]] = field(default_factory=list)
+    condemned: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ class Figures:
         diverged_step: Step, or None.
         steps: Steps that were run.
         initial_loss: Loss of the first step, in nats.
-        final_loss: Mean loss of the last tenth of the steps, in nats; None if it is not finite.
+        final_loss: Mean loss of the last tenth of the steps, in nats; None if it is not finite, if the trial was ended before
+            its last step (a loss from the middle compares with no other trial's), or if a scheduler could have ended it:
+            which of those it does end is chance, and no figure may depend on it.
         spike_loss: Share of losses at least 7 standard deviations above their recent mean.
         spike_norm: The same for the gradient norm.
         incidents_per_10k: Incidents that the detectors would have opened, per 10,000 steps.
@@ -95,29 +99,35 @@ class Figures:
     curve: tuple[tuple[int, float], ...]
 
 
-def figures_of(course: Course, *, stopped: str = "") -> Figures:
+def figures_of(course: Course, *, steps: int, stopped: str = "") -> Figures:
     """Sum a course up.
 
     Args:
         course: Step by step.
-        stopped: Why the trial ended before its last step, if it did because of its numbers.
+        steps: How many the trial was to have.
+        stopped: Why the trial ended because of its numbers, if it did.
     """
     found = divergence(course.loss)
-    steps = len(course.loss)
+    run = len(course.loss)
     if found is None and stopped:
-        found = Divergence(max(0, steps - 1), stopped)
+        found = Divergence(max(0, run - 1), stopped)
+    if found is None and course.condemned is not None:
+        found = Divergence(
+            course.condemned - 1, f"loss stood half a nat above its own minimum at step {course.condemned - 1}"
+        )
+    ended = bool(stopped) or run < steps or course.condemned is not None
     updates = [value for value in course.update_rms if math.isfinite(value) and value > 0.0]
-    late_norms = [value for value in course.norm[steps // 10 :] if math.isfinite(value)]
+    late_norms = [value for value in course.norm[run // 10 :] if math.isfinite(value)]
     logits = [value for _, value in course.logits if math.isfinite(value)]
     return Figures(
         diverged=found.reason if found else "",
         diverged_step=found.step if found else None,
-        steps=steps,
-        initial_loss=_finite(course.loss[0]) if steps else None,
-        final_loss=final_loss(course.loss),
+        steps=run,
+        initial_loss=_finite(course.loss[0]) if run else None,
+        final_loss=None if ended else final_loss(course.loss),
         spike_loss=spike_score(course.loss),
         spike_norm=spike_score(course.norm),
-        incidents_per_10k=10_000.0 * len(course.incidents) / steps if steps else 0.0,
+        incidents_per_10k=10_000.0 * len(course.incidents) / run if run else 0.0,
         max_logit=max(logits, default=None),
         update_rms_p99=quantile(updates, 0.99) if updates else None,
         clip_rate=fmean(course.clipped) if course.clipped else 0.0,

@@ -11,10 +11,11 @@ from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor.mirror import settings_for
 from stormsail.tuning.answer import Answer
-from stormsail.tuning.objective import CellScore
+from stormsail.tuning.objective import CellScore, Rate
 
+_RATES = ("success", "divergence", "incidents")
 _METRICS = (
-    "success_rate", "lr_sensitivity", "spike_loss", "spike_norm", "incidents_per_10k", "max_logit", "update_rms_p99",
+    "lr_sensitivity", "spike_loss", "spike_norm", "incidents_per_10k", "max_logit", "update_rms_p99",
     "clip_rate", "best_lr", "final_loss", "final_sd", "wall_s",
 )  # fmt: skip
 
@@ -72,6 +73,9 @@ def write_runs(client: Any, experiment: str, answer: Answer, sweep: str) -> None
 
 def metrics_of(row: CellScore) -> Iterator[tuple[str, float]]:
     """The finite figures of a row: MLflow would store nan as 0, and rank it first."""
+    for name in _RATES:
+        rate: Rate = getattr(row, name)
+        yield from ((f"{name}_rate", rate.share), (f"{name}_low", rate.low), (f"{name}_high", rate.high))
     for name in _METRICS:
         value = getattr(row, name)
         if value is not None and math.isfinite(value):

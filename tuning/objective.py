@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 
 from stormsail.tuning.metrics import DIVERGED_NATS, Figures
 from stormsail.tuning.space import Cell, Trial
@@ -37,9 +37,16 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A 95 % confidence interval of a rate."""
+class Rate:
+    """A share of trials.
 
+    Attributes:
+        share: In [0, 1]; 0 without trials.
+        low: Lower end of the 95 % confidence interval.
+        high: Upper end.
+    """
+
+    share: float
     low: float
     high: float
 
@@ -54,8 +61,11 @@ class CellScore:
         trials: Trials that were measured.
         missing: Trials that were not (faulted, or not run yet).
         stable: Trials that neither diverged nor ended half a nat above the best of their proxy.
-        success: Their interval (Wilson).
-        lr_sensitivity: Mean over learning rates and proxies of min(final, initial) - best loss, in nats.
+        success: Their rate.
+        divergence: Rate of trials that diverged by their own course.
+        incidents: Rate of trials in which the detectors would have opened an incident.
+        lr_sensitivity: Mean over learning rates and proxies of min(final, initial) - best loss, in nats; what has no
+            final loss counts with its initial one.
         spike_loss: Mean spike score of the loss.
         spike_norm: The same of the gradient norm.
         incidents_per_10k: Mean incident rate.
@@ -74,7 +84,9 @@ class CellScore:
     trials: int
     missing: int
     stable: int
-    success: Interval
+    success: Rate
+    divergence: Rate
+    incidents: Rate
     lr_sensitivity: float | None
     spike_loss: float
     spike_norm: float
@@ -87,11 +99,6 @@ class CellScore:
     final_sd: float | None
     wall_s: float
     verdict: str = ""
-
-    @property
-    def success_rate(self) -> float:
-        """Stable trials over measured ones; 0 with none."""
-        return self.stable / self.trials if self.trials else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +125,48 @@ class ControlVerdict:
         return set(self.failed_on) != set(self.proxies)
 
 
-def wilson(successes: int, trials: int) -> Interval:
-    """Wilson's 95 % interval of a rate; (0, 1) without trials (Wilson 1927)."""
-    if trials == 0:
-        return Interval(0.0, 1.0)
-    rate, square = successes / trials, _Z95**2
-    middle = (rate + square / (2 * trials)) / (1 + square / trials)
-    spread = rate * (1 - rate) / trials + square / (4 * trials**2)
+def rate_of(outcomes: Mapping[int, Sequence[bool]]) -> Rate:
+    """The rate of an outcome, with Wilson's 95 % interval for as many independent trials as these are worth.
+
+    Steps never count: the unit is a trial, and trials with one seed share weights and order of data. Where seeds differ by
+    more than chance would have it, the trials are worth fewer (Kish's design effect), down to one for each seed; with one
+    seed nobody knows how seeds differ, and they are worth one.
+
+    Args:
+        outcomes: Whether each trial had it, by seed.
+    """
+    seeds = [found for found in outcomes.values() if found]
+    trials = sum(len(found) for found in seeds)
+    if not trials:
+        return Rate(0.0, 0.0, 1.0)
+    share = sum(sum(found) for found in seeds) / trials
+    low, high = wilson(share, trials / _design_effect(seeds, share, trials))
+    return Rate(share, low, high)
+
+
+def _design_effect(seeds: Sequence[Sequence[bool]], share: float, trials: int) -> float:
+    """How many trials are worth one independent one, between 1 and those of one seed."""
+    most = trials / len(seeds)
+    if len(seeds) < _LEAST_FOR_SPREAD:
+        return most
+    by_chance = share * (1.0 - share) / most
+    if by_chance == 0.0:
+        return 1.0
+    return min(max(variance([fmean(found) for found in seeds]) / by_chance, 1.0), most)
+
+
+def wilson(share: float, trials: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a rate (Wilson 1927).
+
+    Args:
+        share: The rate, in [0, 1].
+        trials: How many independent trials it rests on, at least 1; need not be whole.
+    """
+    square = _Z95**2
+    middle = (share + square / (2 * trials)) / (1 + square / trials)
+    spread = share * (1 - share) / trials + square / (4 * trials**2)
     half = _Z95 / (1 + square / trials) * math.sqrt(spread)
-    return Interval(max(0.0, min(middle - half, rate)), min(1.0, max(middle + half, rate)))
+    return max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share))
 
 
 def best_losses(measured: Iterable[Measured]) -> dict[str, float]:
@@ -194,7 +234,7 @@ def rank(score: CellScore) -> tuple[float, ...]:
     """The order of cells, smaller is better: complete, divergence rate, sensitivity, final loss; what is missing is last."""
     return (
         float(score.missing > 0),
-        1.0 - score.success_rate,
+        1.0 - score.success.share,
         _or_last(score.lr_sensitivity),
         _or_last(score.final_loss),
     )
@@ -226,15 +266,23 @@ def _score(
     cell: Cell, trials: Sequence[Trial], measured: Mapping[str, Measured], best: Mapping[str, float], last_proxy: str
 ) -> CellScore:
     found = [measured[trial.id] for trial in trials if trial.id in measured]
-    stable = sum(not failed(one, best) for one in found)
+    by_seed: defaultdict[int, list[Measured]] = defaultdict(list)
+    for one in found:
+        by_seed[one.trial.seed].append(one)
+
+    def rate(happened: Callable[[Measured], bool]) -> Rate:
+        return rate_of({seed: [happened(one) for one in mine] for seed, mine in by_seed.items()})
+
     best_lr, final = _best_lr([one for one in found if one.trial.proxy == last_proxy])
     return CellScore(
         cell=cell,
         seeds=len({trial.seed for trial in trials}),
         trials=len(found),
         missing=len(trials) - len(found),
-        stable=stable,
-        success=wilson(stable, len(found)),
+        stable=sum(not failed(one, best) for one in found),
+        success=rate(lambda one: not failed(one, best)),
+        divergence=rate(lambda one: bool(one.figures.diverged)),
+        incidents=rate(lambda one: one.figures.incidents_per_10k > 0.0),
         lr_sensitivity=_sensitivity(found),
         spike_loss=_mean(one.figures.spike_loss for one in found),
         spike_norm=_mean(one.figures.spike_norm for one in found),
@@ -252,7 +300,7 @@ def _score(
 
 
 def loss_by_lr(found: Iterable[Measured]) -> dict[float, float | None]:
-    """Mean loss that counts at each learning rate, min(final, initial) of each trial; None where none is known."""
+    """Mean loss that counts at each learning rate (`counted_loss` of each trial); None where none is known."""
     by_lr: defaultdict[float, list[float]] = defaultdict(list)
     for one in found:
         counted = counted_loss(one.figures)
@@ -261,7 +309,7 @@ def loss_by_lr(found: Iterable[Measured]) -> dict[float, float | None]:
 
 
 def counted_loss(figures: Figures) -> float | None:
-    """min(final, initial) loss; a trial that diverged to nothing finite counts with its initial loss."""
+    """min(final, initial) loss; a trial without a final loss, such as one that was ended early, counts with its initial one."""
     known = [value for value in (figures.final_loss, figures.initial_loss) if value is not None]
     return min(known, default=None)
 

@@ -48,7 +48,7 @@ def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial) -> RunConf
         update={
             "steps": proxy.steps,
             "global_batch": batch,
-            "micro_batch": min(batch, target.train.micro_batch),
+            "micro_batch": min(batch, proxy.micro_batch or target.train.micro_batch),
             "clip_norm": trial.cell.clip_norm,
             # A bare trial has no mixed precision: what bf16 does to stability is for the supervised kind to show.
             "precision": "fp32" if bare else target.train.precision,

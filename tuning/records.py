@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from stormsail.platform import exact_json
-from stormsail.platform.errors import ObjectMissingError, PreconditionFailedError, StorageError
+from stormsail.platform.errors import ConfigError, ObjectMissingError, PreconditionFailedError, StorageError
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.tuning.objective import Measured
+from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell
 
 T = TypeVar("T")
@@ -133,3 +134,19 @@ class SweepRecords:
 def trial_key(trial_id: str) -> str:
     """The object of a trial's result."""
     return f"{_TRIALS}{trial_id}.json"
+
+
+def sweep_of(plan: Plan, where: str) -> SweepConfig:
+    """The configuration of a plan.
+
+    Raises:
+        ConfigError: Another version of Stormsail wrote it, and this one does not know its keys.
+    """
+    try:
+        return SweepConfig.model_validate(plan.sweep)
+    except ValidationError as error:
+        raise ConfigError(
+            "the sweep was started by another version of Stormsail, which knew other keys",
+            where=where,
+            todo="look at it with that version, or begin anew: `--fresh` (the old sweep is kept)",
+        ) from error

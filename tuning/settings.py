@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from stormsail.platform.config.section import Count, Fraction, Positive, Section
+from stormsail.platform.config.section import Count, Fraction, Positive, Seconds, Section
 
 
 def _list_to_tuple(value: object) -> object:
@@ -56,6 +56,7 @@ class ProxySection(Section):
     d_model: Positive | None = Field(None, description="width; heads follow, so that each keeps its size")
     layers: Positive | None = Field(None, description="blocks")
     global_batch: Positive | None = Field(None, description="samples per step")
+    micro_batch: Positive | None = Field(None, description="samples per forward pass; at most global_batch")
     sequence_tokens: Positive | None = Field(None, description="tokens per sample")
 
 
@@ -69,16 +70,34 @@ class ControlSection(Section):
 
 
 class SearchSection(Section):
-    """How cells are chosen."""
+    """How cells are chosen: the core, a map of LR x beta2, for every setting of the rest (clip, warm-up) that is tried."""
 
-    method: Literal["grid", "sobol", "optuna"] = Field(
-        "grid", description="all cells; `cells` of them spread evenly; or proposed by Optuna from what was measured"
+    core: Literal["grid", "sobol"] = Field(
+        "grid",
+        description="beta2s, each over all learning rates: those listed; or `betas` of them, evenly by half-life",
     )
-    cells: Positive = Field(12, description="cells to measure (sobol, optuna)")
-    batch: Positive = Field(4, description="cells that Optuna proposes at a time")
-    early_stop: Literal["asha", "off"] = Field(
-        "asha", description="asha: end trials that have diverged; healthy ones are never ended early"
+    betas: Positive = Field(4, description="beta2s that `core: sobol` spreads over the range of the list")
+    rest: Literal["grid", "sobol", "optuna"] = Field(
+        "grid",
+        description="pairs of clip and warm-up: all; `settings` of them, evenly; or one by one as Optuna proposes",
     )
+    settings: Positive = Field(6, description="pairs of clip and warm-up to try (rest: sobol or optuna)")
+    early_stop: Literal["asha", "off"] | None = Field(
+        None,
+        description="asha: end bare trials that have diverged, and no healthy one; null: asha for bare trials, off for "
+        "supervised ones, which their ladder ends",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_by_other_names(cls, given: object) -> object:
+        old = sorted({"method", "cells", "batch"} & given.keys()) if isinstance(given, dict) else []
+        if old:
+            raise ValueError(
+                f"search.{old[0]}: the core (LR x beta2) and the rest (clip, warm-up) are chosen apart: say "
+                "`core: grid` or `sobol` (with `betas`), and `rest: grid`, `sobol` or `optuna` (with `settings`)"
+            )
+        return given
 
 
 class TrialsSection(Section):
@@ -88,9 +107,17 @@ class TrialsSection(Section):
         "bare", description="bare: one process, the run's own step code; supervised: a Stormsail run with its ladder"
     )
     cpus: Annotated[float, Field(gt=0.0)] = Field(1.0, description="CPUs of one bare trial")
-    max_concurrent: Positive | None = Field(None, description="trials at a time; null: as many as the cluster holds")
+    gpus: Annotated[float, Field(ge=0.0)] = Field(0.0, description="GPUs of one bare trial; above 0 it computes on one")
+    max_concurrent: Positive | None = Field(None, description="trials at a time; null: as many as are free for")
+    time_limit_s: Seconds = Field(
+        3600.0, description="seconds of computing of one trial; one over it is unfinished, which is no divergence"
+    )
     max_retries: Count = Field(3, description="restarts of a trial that died by a fault; never counted as divergence")
     checkpoint_steps: Positive = Field(50, description="steps between two checkpoints of a bare trial")
+
+
+# They decide when trials are run and how often they are tried, and nothing about what a finished one shows.
+_OF_NO_RESULT = ("cpus", "max_concurrent", "time_limit_s", "max_retries", "checkpoint_steps")
 
 
 class SweepConfig(Section):
@@ -107,6 +134,16 @@ class SweepConfig(Section):
     control: ControlSection = ControlSection()
     search: SearchSection = SearchSection()
     trials: TrialsSection = TrialsSection()
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether trials that have diverged may be ended before their last step."""
+        return self.trials.kind == "bare" and self.search.early_stop != "off"
+
+    def measures_like(self, other: SweepConfig) -> bool:
+        """Whether trials of both compare: all is equal but what decides on no result, such as a time limit."""
+        mine, theirs = (one.model_dump(exclude={"trials": set(_OF_NO_RESULT)}) for one in (self, other))
+        return mine == theirs
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepConfig:
@@ -129,6 +166,10 @@ class SweepConfig(Section):
             yield "seeds: one of them stands there twice"
         if self.trials.kind == "supervised" and any(str(clip).startswith("p") for clip in self._clips()):
             yield "space.clip: percentiles are known to bare trials only; a run has a fixed limit"
+        if self.trials.kind == "supervised" and self.trials.gpus:
+            yield "trials.gpus: a supervised trial is a run, whose GPUs follow from the target's cluster.accelerator"
+        if self.trials.kind == "supervised" and self.search.early_stop == "asha":
+            yield "search.early_stop: a supervised trial is ended by its ladder, not by asha: leave it out, or say off"
 
     def _clips(self) -> Iterator[float | str]:
         yield from self.space.clip

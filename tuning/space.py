@@ -2,6 +2,7 @@
 
 A *cell* is what a sweep chooses between: second decay rate, clip and warm-up. It is never judged by one learning
 rate: each cell is trained over the whole grid of learning rates, on each proxy, with each seed. A *trial* is one of those.
+A *setting* is a cell without its beta2: what is tried on the whole core, LR x beta2.
 """
 
 from __future__ import annotations
@@ -9,10 +10,24 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from stormsail.tuning.settings import Clip, SpaceSection, SweepConfig
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """The rest of a cell, without the core's beta2.
+
+    Attributes:
+        clip: As in `Cell`.
+        warmup: As in `Cell`.
+    """
+
+    clip: str
+    warmup: float
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,6 +43,11 @@ class Cell:
     beta2: float
     clip: str
     warmup: float
+
+    @property
+    def setting(self) -> Setting:
+        """The cell without its beta2."""
+        return Setting(self.clip, self.warmup)
 
     @property
     def clip_norm(self) -> float | None:
@@ -68,39 +88,51 @@ class Trial:
         return f"{self.proxy}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def all_cells(space: SpaceSection) -> list[Cell]:
-    """The grid: every combination, in the order of the lists."""
-    return [
-        Cell(beta2, clip_text(clip), warmup)
-        for beta2, clip, warmup in itertools.product(space.beta2, space.clip, space.warmup)
-    ]
+def all_settings(space: SpaceSection) -> list[Setting]:
+    """Every pair of clip and warm-up, in the order of the lists."""
+    return [Setting(clip_text(clip), warmup) for clip, warmup in itertools.product(space.clip, space.warmup)]
 
 
-def sobol_cells(space: SpaceSection, count: int) -> list[Cell]:
-    """`count` different cells of the grid, spread evenly by a Sobol sequence; all of them if there are fewer.
+def sobol_settings(space: SpaceSection, count: int) -> list[Setting]:
+    """`count` different settings, spread evenly by a Sobol sequence; all of them if there are fewer.
 
-    The sequence is the unscrambled one, so that equal sweeps choose equal cells.
+    The sequence is the unscrambled one, so that equal sweeps choose equal settings.
     """
-    axes: tuple[Sequence[object], ...] = (space.beta2, space.clip, space.warmup)
-    grid = all_cells(space)
-    chosen: dict[Cell, None] = {}
-    for point in sobol(len(axes)):
-        if len(chosen) >= min(count, len(grid)):
-            return list(chosen)
-        index = 0
-        for share, axis in zip(point, axes, strict=True):
-            index = index * len(axis) + int(share * len(axis))
+    grid = all_settings(space)
+    chosen: dict[Setting, None] = {}
+    for across, down in sobol(2):
+        if len(chosen) >= min(count, len(set(grid))):
+            break
+        index = int(across * len(space.clip)) * len(space.warmup) + int(down * len(space.warmup))
         chosen.setdefault(grid[index])
-    raise AssertionError  # pragma: no cover - the sequence is endless
+    return list(chosen)
 
 
-# Joe and Kuo's direction numbers for dimensions 2 and 3: degree, coefficients, initial numbers. Dimension 1 is van der Corput's.
-_DIRECTIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = ((1, 0, (1,)), (2, 1, (1, 3)))
+def core_beta2s(sweep: SweepConfig) -> list[float]:
+    """The beta2s of the core: those listed, or so many over their range, even in the logarithm of the half-life.
+
+    Each is trained over the same whole grid of learning rates, whatever the method: a curve with holes has no sensitivity.
+    """
+    listed = list(dict.fromkeys(sweep.space.beta2))
+    if sweep.search.core == "grid":
+        return listed
+    low, high = (math.log(1.0 - beta2) for beta2 in (min(listed), max(listed)))
+    shares = (point[0] for point in itertools.islice(sobol(1), sweep.search.betas))
+    return list(dict.fromkeys(1.0 - float(f"{math.exp(low + share * (high - low)):.3g}") for share in shares))
+
+
+def core_cells(sweep: SweepConfig, settings: Sequence[Setting]) -> list[Cell]:
+    """The core's cells for each of these settings."""
+    return [Cell(beta2, one.clip, one.warmup) for one in settings for beta2 in core_beta2s(sweep)]
+
+
+# Joe and Kuo's direction numbers for dimension 2: degree, coefficients, initial numbers. Dimension 1 is van der Corput's.
+_DIRECTIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = ((1, 0, (1,)),)
 _BITS = 30
 
 
 def sobol(dimensions: int) -> Iterator[tuple[float, ...]]:
-    """The points of the Sobol sequence in [0, 1)^dimensions, at most 3, by Gray code (Joe and Kuo, 2008)."""
+    """The points of the Sobol sequence in [0, 1)^dimensions, at most 2, by Gray code (Joe and Kuo, 2008)."""
     directions = [_van_der_corput(), *(_direction(*spec) for spec in _DIRECTIONS)][:dimensions]
     point = [0] * dimensions
     for index in itertools.count():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from stormsail.tuning.space import Trial
+from stormsail.tuning.settings import SweepConfig
 
 WHOLE = 100
 """Progress is counted in hundredths of a trial's own steps, since proxies differ in length."""
@@ -22,10 +22,12 @@ _LEAST_SHARE = 0.4
 _WARMUPS = 3
 
 
-def grace_percent(trials: Iterable[Trial]) -> int:
-    """The progress before which none of these trials may be ended, in hundredths."""
-    longest = max((trial.cell.warmup for trial in trials), default=0.0)
-    share = max(_LEAST_SHARE, _WARMUPS * longest)
+def grace_percent(sweep: SweepConfig) -> int:
+    """The progress before which no trial of a sweep may be ended, in hundredths.
+
+    One for all of its trials, so that what a rung says of one does not depend on which others run beside it.
+    """
+    share = max(_LEAST_SHARE, _WARMUPS * max(*sweep.space.warmup, sweep.control.warmup))
     return min(WHOLE, math.ceil(round(share * WHOLE, 6)))
 
 

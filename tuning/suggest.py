@@ -1,8 +1,9 @@
-"""Which cells to measure next: the whole grid, a Sobol subset, or what Optuna proposes from the scores so far.
+"""Which cells to measure next: every setting of clip and warm-up on the core, some spread evenly, or what Optuna proposes.
 
-Optuna is asked from outside Tune: what it optimises is a cell's score over all learning rates, seeds and proxies, which no
-single trial knows. It gets three objectives and no weights (multi-objective TPE). Each proposal follows from the
-sweep's seed and the scores alone, so that a resumed sweep proposes the same.
+Optuna is asked from outside Tune, for one setting at a time: what it optimises is what the setting reached on the whole
+core, over all learning rates, seeds and proxies, which no single trial knows. It gets three objectives and no weights
+(multi-objective TPE). A proposal follows from the sweep's seed and the results alone, told anew each time in the order
+in which they were proposed, so that a sweep that goes on proposes what it would have proposed.
 """
 
 from __future__ import annotations
@@ -12,86 +13,98 @@ from dataclasses import dataclass
 
 from stormsail.tuning.objective import CellScore, rank
 from stormsail.tuning.settings import SweepConfig
-from stormsail.tuning.space import Cell, all_cells, sobol_cells
+from stormsail.tuning.space import Cell, Setting, all_settings, core_beta2s, core_cells, sobol_settings
 
 _WORST = 1e6
-_ASKS_PER_CELL = 50
+_ASKS = 50
+_STARTUP = 3  # drawn at random, before there is something to learn from
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A cell that was measured, with the three figures to minimise.
+    """A setting that was measured on the core, with the three figures to minimise.
 
     Attributes:
-        cell: The cell.
-        figures: Divergence rate, sensitivity, final loss; finite.
+        setting: The setting.
+        figures: Failure rate, sensitivity, final loss of its best beta2; finite.
     """
 
-    cell: Cell
+    setting: Setting
     figures: tuple[float, float, float]
 
 
 def cells_wanted(sweep: SweepConfig) -> int:
     """How many cells the sweep measures in all."""
-    whole = len(all_cells(sweep.space))
-    return whole if sweep.search.method == "grid" else min(whole, sweep.search.cells)
+    return _settings_wanted(sweep) * len(core_beta2s(sweep))
 
 
-def next_cells(sweep: SweepConfig, scores: Sequence[CellScore]) -> list[Cell]:
+def next_cells(sweep: SweepConfig, proposed: Sequence[Sequence[Cell]], rows: Sequence[CellScore]) -> list[Cell]:
     """The next batch; empty when the search is over.
 
     Args:
         sweep: The sweep.
-        scores: Of all cells that were proposed before.
+        proposed: The batches before, in order.
+        rows: The scores of their cells, in any order.
     """
-    left = cells_wanted(sweep) - len(scores)
-    if left <= 0:
+    if sweep.search.rest != "optuna":
+        chosen = (
+            all_settings(sweep.space)
+            if sweep.search.rest == "grid"
+            else sobol_settings(sweep.space, sweep.search.settings)
+        )
+        return [] if proposed else core_cells(sweep, chosen)
+    known = list(dict.fromkeys(cell.setting for batch in proposed for cell in batch))
+    if len(known) >= _settings_wanted(sweep):
         return []
-    if sweep.search.method == "grid":
-        return all_cells(sweep.space)
-    if sweep.search.method == "sobol":
-        return sobol_cells(sweep.space, sweep.search.cells)
-    told = [Told(score.cell, told_figures(score)) for score in scores]
-    return propose(sweep, told, min(left, sweep.search.batch))
+    figures = [(setting, figures_on_core(setting, rows)) for setting in known]
+    told = [Told(setting, reached) for setting, reached in figures if reached is not None]
+    return core_cells(sweep, [propose(sweep, known, told)])
 
 
-def told_figures(score: CellScore) -> tuple[float, float, float]:
-    """A score's three objectives, with a finite worst value in place of what is missing."""
-    _, divergence, sensitivity, loss = rank(score)
-    return (divergence, min(sensitivity, _WORST), min(loss, _WORST))
+def figures_on_core(setting: Setting, rows: Sequence[CellScore]) -> tuple[float, float, float] | None:
+    """What a setting reached with its best beta2, which is chosen with it; finite, worst for what is not known.
+
+    None if no beta2 was measured whole: a fault says nothing about the setting.
+    """
+    whole = [rank(row) for row in rows if row.cell.setting == setting and not row.missing]
+    if not whole:
+        return None
+    _, failures, sensitivity, loss = min(whole)
+    return (failures, min(sensitivity, _WORST), min(loss, _WORST))
 
 
-def propose(sweep: SweepConfig, told: Sequence[Told], count: int) -> list[Cell]:
-    """Ask Optuna for `count` cells that were not measured yet.
+def propose(sweep: SweepConfig, known: Sequence[Setting], told: Sequence[Told]) -> Setting:
+    """Ask Optuna for a setting that was not proposed yet; where it insists on known ones, the first of the others.
 
-    Where it insists on known ones, the rest is filled from the grid, in order.
+    Args:
+        sweep: The sweep; at least one of its settings is not known.
+        known: All that were proposed, in order.
+        told: What those that were measured reached, in the same order.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         directions=["minimize"] * 3,
-        sampler=optuna.samplers.TPESampler(seed=sweep.seeds[0] + len(told), n_startup_trials=sweep.search.batch),
+        sampler=optuna.samplers.TPESampler(seed=sweep.seeds[0] + len(known), n_startup_trials=_STARTUP),
     )
-    grid = all_cells(sweep.space)
+    grid = all_settings(sweep.space)
+    warmups = sorted({one.warmup for one in grid})
     space: dict[str, optuna.distributions.BaseDistribution] = {
-        "cell.beta2": optuna.distributions.CategoricalDistribution(sorted({cell.beta2 for cell in grid})),
-        "cell.clip": optuna.distributions.CategoricalDistribution(sorted({cell.clip for cell in grid})),
-        "cell.warmup": optuna.distributions.CategoricalDistribution(sorted({cell.warmup for cell in grid})),
+        "clip": optuna.distributions.CategoricalDistribution(list(dict.fromkeys(one.clip for one in grid))),
+        "warmup": optuna.distributions.IntDistribution(0, len(warmups) - 1),  # its order means something
     }
     for one in told:
-        params = {"cell.beta2": one.cell.beta2, "cell.clip": one.cell.clip, "cell.warmup": one.cell.warmup}
+        params = {"clip": one.setting.clip, "warmup": warmups.index(one.setting.warmup)}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=space, values=list(one.figures)))
-    known = {one.cell for one in told}
-    chosen: dict[Cell, None] = {}
-    for _ in range(_ASKS_PER_CELL * count):
-        if len(chosen) == count:
-            break
+    for _ in range(_ASKS):
         asked = study.ask(space).params
-        cell = Cell(asked["cell.beta2"], asked["cell.clip"], asked["cell.warmup"])
-        if cell not in known:
-            chosen.setdefault(cell)
-    for cell in grid:
-        if len(chosen) < count and cell not in known:
-            chosen.setdefault(cell)
-    return list(chosen)
+        setting = Setting(asked["clip"], warmups[asked["warmup"]])
+        if setting not in known:
+            return setting
+    return next(setting for setting in grid if setting not in known)
+
+
+def _settings_wanted(sweep: SweepConfig) -> int:
+    whole = len(dict.fromkeys(all_settings(sweep.space)))
+    return whole if sweep.search.rest == "grid" else min(whole, sweep.search.settings)

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import io
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.errors import InternalError, LadderExhaustedError
+from stormsail.platform.errors import InternalError, LadderExhaustedError, StoppedError
 from stormsail.platform.home import Home
 from stormsail.platform.messages import FaultKind
 from stormsail.platform.runs import RunPlace, find_run
 from stormsail.supervisor import places
+from stormsail.supervisor.asking import ask_to_stop
 from stormsail.supervisor.follow import Screen
 from stormsail.supervisor.launch import LaunchOptions, launch
 from stormsail.supervisor.reading import ReadRun, Row, read_run
 from stormsail.supervisor.training import follow_to_end
+from stormsail.tuning.limits import OverTimeError
 from stormsail.tuning.metrics import Course, figures_of
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.space import Trial
@@ -29,7 +32,7 @@ from stormsail.tuning.space import Trial
 _ENDED = ("finished", "exhausted")
 
 
-def run_supervised(config: RunConfig, trial: Trial) -> Measured:
+def run_supervised(config: RunConfig, trial: Trial, *, limit_s: float) -> Measured:
     """Run a trial as a supervised run, or go on with it.
 
     Must be called in a process that is connected to Ray.
@@ -37,19 +40,45 @@ def run_supervised(config: RunConfig, trial: Trial) -> Measured:
     Args:
         config: The trial as a run.
         trial: The trial.
+        limit_s: Seconds after which the run is asked to stop; it stops after its step, with a checkpoint to go on from.
+
+    Raises:
+        OverTimeError: It was stopped for that.
     """
     home = Home.here()
     place = _ended_before(config, home)
     if place is None:
         started = launch(config, LaunchOptions(), home=home, config_folder=Path.cwd(), notify=_quiet)
         place = started.place
-        with contextlib.suppress(LadderExhaustedError):  # that is a result: `measure_run` says so
-            follow_to_end(started.actor, place, Screen(config, out=io.StringIO()), name=config.name)
-    return measure_run(read_run(place), trial)
+        asked = threading.Event()
+
+        def ask() -> None:
+            asked.set()
+            ask_to_stop(started.actor, "the trial's time limit")
+
+        stop = threading.Timer(limit_s, ask)
+        stop.daemon = True
+        stop.start()
+        try:
+            with contextlib.suppress(LadderExhaustedError):  # that is a result: `measure_run` says so
+                follow_to_end(started.actor, place, Screen(config, out=io.StringIO()), name=config.name)
+        except StoppedError as stopped:
+            if not asked.is_set():  # somebody else did
+                raise
+            raise OverTimeError.at(read_run(place).last_step, config.train.steps, limit_s) from stopped
+        finally:
+            stop.cancel()
+    return measure_run(read_run(place), trial, steps=config.train.steps)
 
 
-def measure_run(run: ReadRun, trial: Trial) -> Measured:
-    """A run's figures, from its rows and its journal."""
+def measure_run(run: ReadRun, trial: Trial, *, steps: int) -> Measured:
+    """A run's figures, from its rows and its journal.
+
+    Args:
+        run: The run; it has ended.
+        trial: What it was.
+        steps: How many it was to have.
+    """
     outcome = run.record.outcome
     if outcome not in _ENDED:
         raise InternalError(f"a trial's run ended as {outcome or 'nothing'}", where=trial.id)
@@ -58,7 +87,7 @@ def measure_run(run: ReadRun, trial: Trial) -> Measured:
     stopped = "the ladder was used up" if outcome == "exhausted" else ""
     return Measured(
         trial,
-        figures_of(course_of(rows, incidents), stopped=stopped),
+        figures_of(course_of(rows, incidents), steps=steps, stopped=stopped),
         wall_s=sum(float(row["step_s"]) for row in run.rows),
         restarts=max(0, max((event.attempt or 1 for event in run.events), default=1) - 1),
     )

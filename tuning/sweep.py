@@ -24,7 +24,7 @@ from stormsail.tuning.answer import Answer, build_answer
 from stormsail.tuning.capacity import eta_s
 from stormsail.tuning.driver import Batch, run_batch
 from stormsail.tuning.proxy import trial_config
-from stormsail.tuning.records import Plan, SweepRecords
+from stormsail.tuning.records import Plan, SweepRecords, sweep_of
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial, control_trials, trials_of
 from stormsail.tuning.stopping import grace_percent, rungs
@@ -107,7 +107,7 @@ def read_answer(records: SweepRecords) -> Answer:
     plan = records.plan()
     if plan is None:
         raise ConfigError("the sweep has no plan yet", where=records.store.url, todo="start it again")
-    sweep, target = SweepConfig.model_validate(plan.sweep), parse_dump(plan.target)
+    sweep, target = sweep_of(plan, records.store.url), parse_dump(plan.target)
     return build_answer(sweep, target, _known_cells(records), records.trials())
 
 
@@ -140,7 +140,7 @@ def _run_batches(at: _Sweeping) -> dict[str, str]:
         else:
             known = [cell for batch in proposed for cell in batch]
             scores = build_answer(at.sweep, at.target, known, at.records.trials()).rows
-            cells = next_cells(at.sweep, scores)
+            cells = next_cells(at.sweep, proposed, scores)
             if not cells:
                 return errors
             at.records.put_proposed(number, cells)
@@ -154,7 +154,7 @@ def _run_trials(at: _Sweeping, trials: Sequence[Trial]) -> dict[str, str]:
     left = [trial for trial in trials if trial.id not in known]
     if not left:
         return {}
-    grace = grace_percent(left)
+    grace = grace_percent(at.sweep)
     progress = _Progress(build_answer(at.sweep, at.target, _known_cells(at.records), known), at.out)
     batch = Batch(tuple(_job(at, trial, rungs(grace)) for trial in left), grace)
     folder = Path(at.target.cluster.shared_path or at.home.path) / FOLDER
@@ -177,8 +177,10 @@ def _job(at: _Sweeping, trial: Trial, marks: tuple[int, ...]) -> Job:
         config=dump_config(trial_config(at.target, at.sweep, trial)),
         store=at.place.address,
         kind=at.sweep.trials.kind,
-        rungs=marks if at.sweep.search.early_stop == "asha" else (),
+        rungs=marks if at.sweep.stops_early else (),
         checkpoint_steps=at.sweep.trials.checkpoint_steps,
+        time_limit_s=at.sweep.trials.time_limit_s,
+        gpu=at.sweep.trials.gpus > 0.0,
         home=str(at.home.path),
         import_paths=at.plan.import_paths,
     )
@@ -212,7 +214,7 @@ def _plan(records: SweepRecords, request: Request) -> Plan:
     if known is None:
         records.put_plan(asked)
         return asked
-    if SweepConfig.model_validate(known.sweep) != request.sweep or known.target != asked.target:
+    if not sweep_of(known, records.store.url).measures_like(request.sweep) or known.target != asked.target:
         raise ConfigError(
             f"sweep {request.sweep.name!r} was started with another plan, and its trials would not compare",
             where=records.store.url,
@@ -263,7 +265,7 @@ class _Progress:
         self._started = self._told = time.monotonic()
 
     def noted(self, trial_id: str) -> None:
-        """A trial has ended."""
+        """A trial has its result."""
         del trial_id
         self._here += 1
         now = time.monotonic()
@@ -282,5 +284,5 @@ def remembered_as(name: str) -> str:
 
 def progress_line(name: str, done: int, total: int, left_s: float | None) -> str:
     """`sweep NAME: 12 of 120 trials, about 3 min left`."""
-    left = "" if left_s is None else f", about {max(1, round(left_s / 60))} min left"
+    left = "" if not left_s else f", about {max(1, round(left_s / 60))} min left"
     return f"sweep {name}: {done} of {total} trials{left}"

@@ -7,13 +7,15 @@ import io
 from collections.abc import Sequence
 
 from stormsail.tuning.answer import Answer
-from stormsail.tuning.objective import CellScore
+from stormsail.tuning.objective import CellScore, Rate
 
 HEADINGS = (
-    "beta2", "clip", "warm-up", "seeds", "success (95 % CI)", "LR sensitivity", "spikes", "final loss", "time", "verdict"
+    "beta2", "clip", "warm-up", "seeds", "success (95 % CI)", "LR sensitivity", "diverged (95 % CI)", "incidents (95 % CI)",
+    "spikes", "final loss", "time", "verdict",
 )  # fmt: skip
 CSV_FIELDS = (
-    "beta2", "clip", "warmup", "seeds", "trials", "missing", "stable", "success_low", "success_high", "lr_sensitivity",
+    "beta2", "clip", "warmup", "seeds", "trials", "missing", "stable", "success", "success_low", "success_high",
+    "divergence", "divergence_low", "divergence_high", "incidents", "incidents_low", "incidents_high", "lr_sensitivity",
     "spike_loss", "spike_norm", "incidents_per_10k", "max_logit", "update_rms_p99", "clip_rate", "best_lr",
     "final_loss", "final_sd", "wall_s", "verdict",
 )  # fmt: skip
@@ -43,8 +45,10 @@ def row_of(row: CellScore) -> tuple[str, ...]:
         cell.clip,
         f"{cell.warmup:.1%}",
         str(row.seeds),
-        f"{row.success_rate:.0%} ({row.success.low:.0%}-{row.success.high:.0%})",
+        _rate(row.success),
         _number(row.lr_sensitivity),
+        _rate(row.divergence),
+        _rate(row.incidents),
         f"{row.spike_loss:.2%}",
         "-" if row.final_loss is None else f"{row.final_loss:.3f}{spread}",
         _duration(row.wall_s),
@@ -86,13 +90,14 @@ def to_csv(rows: Sequence[CellScore]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_FIELDS)
     for row in rows:
-        known = {
+        known: dict[str, object] = {
             "beta2": row.cell.beta2,
             "clip": row.cell.clip,
             "warmup": row.cell.warmup,
-            "success_low": row.success.low,
-            "success_high": row.success.high,
         }
+        for name in ("success", "divergence", "incidents"):
+            rate: Rate = getattr(row, name)
+            known |= {name: rate.share, f"{name}_low": rate.low, f"{name}_high": rate.high}
         values = [known[name] if name in known else getattr(row, name) for name in CSV_FIELDS]
         writer.writerow(["" if value is None else value for value in values])
     return text.getvalue()
@@ -121,6 +126,10 @@ def _handover_lines(answer: Answer) -> list[str]:
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _rate(rate: Rate) -> str:
+    return f"{rate.share:.0%} ({rate.low:.0%}-{rate.high:.0%})"
 
 
 def _number(value: float | None) -> str:

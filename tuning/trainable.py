@@ -15,6 +15,7 @@ from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.exact_json import dumps
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
+from stormsail.tuning.limits import SLACK_S, OverTimeError, process_ends_after
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.space import Trial
@@ -33,6 +34,8 @@ class Job:
         kind: `bare` or `supervised`.
         rungs: Progress at which to report, in hundredths.
         checkpoint_steps: Steps between two kept states.
+        time_limit_s: Seconds of computing that it may take.
+        gpu: Whether a bare trial computes on the GPU that it was given.
         home: `STORMSAIL_HOME` of the driver.
         import_paths: Where the user's own modules are looked for.
     """
@@ -43,6 +46,8 @@ class Job:
     kind: str
     rungs: tuple[int, ...]
     checkpoint_steps: int
+    time_limit_s: float
+    gpu: bool
     home: str
     import_paths: tuple[str, ...]
 
@@ -71,6 +76,8 @@ class StoredState:
 def run_job(job: Job, tell: Tell) -> None:
     """Run a trial to its end, unless its result is there already.
 
+    One over its time limit has no result. It says so in its last report, as `fault`: an error would have it tried again.
+
     Args:
         job: The trial and where it belongs.
         tell: Reports to the scheduler; may end this call by an exception of its own.
@@ -80,14 +87,22 @@ def run_job(job: Job, tell: Tell) -> None:
             sys.path.insert(0, path)
     os.environ["STORMSAIL_HOME"] = job.home
     records = SweepRecords(open_store(job.store))
+    last: dict[str, object] = {"percent": 100, "score": 0.0}
     if not records.has_trial(job.trial.id):
-        measured = _supervised(job) if job.kind == "supervised" else _bare(job, records, tell)
+        try:
+            with process_ends_after(job.time_limit_s + SLACK_S, job.trial.id):
+                measured = _supervised(job) if job.kind == "supervised" else _bare(job, records, tell)
+        except OverTimeError as error:
+            tell({**last, "fault": f"{error.what}; {error.todo}"})
+            return
         records.put_trial(measured)
         records.drop_checkpoint(job.trial.id)
-    tell({"percent": 100, "score": 0.0})
+    tell(last)
 
 
 def _bare(job: Job, records: SweepRecords, tell: Tell) -> Measured:
+    import torch
+
     from stormsail.tuning.bare_trial import BareTrial, run_bare
 
     def report(percent: int, score: float, trial: BareTrial) -> None:
@@ -101,6 +116,8 @@ def _bare(job: Job, records: SweepRecords, tell: Tell) -> Measured:
         percentile=job.trial.cell.clip_percentile,
         keeper=StoredState(records, job.trial.id),
         checkpoint_steps=job.checkpoint_steps,
+        limit_s=job.time_limit_s,
+        device=torch.device("cuda" if job.gpu else "cpu"),
         rungs=job.rungs,
         report=report,
     )
@@ -110,7 +127,7 @@ def _bare(job: Job, records: SweepRecords, tell: Tell) -> Measured:
 def _supervised(job: Job) -> Measured:
     from stormsail.tuning.supervised_trial import run_supervised
 
-    return run_supervised(parse_dump(job.config), job.trial)
+    return run_supervised(parse_dump(job.config), job.trial, limit_s=job.time_limit_s)
 
 
 def measured_text(measured: Measured) -> str:

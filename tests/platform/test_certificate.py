@@ -61,6 +61,15 @@ def test_it_stops_speaking_when_a_setting_moves() -> None:
     assert "model.args.d_model: 256 -> 512" in note
 
 
+def test_it_speaks_for_the_data_and_how_they_are_made() -> None:
+    trained = config(data={"factory": "mine:data", "args": {"path": "a", "mix": {"code": 0.5}}})
+    other = config(data={"factory": "mine:data", "args": {"path": "b", "mix": {"code": 0.5}}})
+    assert certificate(trained).digest != certificate(other).digest
+    assert moved_keys(certificate(trained), other) == ("data.args.path: a -> b",)
+    fewer = config(data={"factory": "mine:data", "args": {"path": "a"}})
+    assert moved_keys(certificate(trained), fewer) == ("data.args.mix.code: 0.5 -> None",)
+
+
 def test_a_run_without_one_is_told_so_and_a_drill_is_not() -> None:
     assert "no stability certificate" in str(certificate_note(None, config()))
     drill = config(drill={"faults": [{"kind": "kill", "step": 4}]})

@@ -24,6 +24,19 @@ def test_it_lies_beside_the_file_under_its_name(tmp_path: Path) -> None:
     assert note_for(file, config) is None
 
 
+@pytest.mark.parametrize("text", ["{", '{"version": 1}'])
+def test_a_damaged_one_is_told_and_stops_no_run(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "large.yaml"
+    config = RunConfig.model_validate({"name": "large", "train": {"steps": 100}})
+    certificate_path(file).write_text(text, encoding="utf-8")
+    note = note_for(file, config)
+    assert note is not None
+    assert note.startswith("the stability certificate speaks for nothing: ")
+    assert "large.certificate.json: this is no stability certificate: it is damaged; write it again" in note
+    drill = RunConfig.model_validate({**config.model_dump(), "drill": {"faults": [{"kind": "kill", "step": 4}]}})
+    assert note_for(file, drill) is None
+
+
 def test_one_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
     file = tmp_path / "large.yaml"
     certificate_path(file).mkdir()

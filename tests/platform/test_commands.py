@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stormsail.platform.certificate_file import certificate_path
 from stormsail.platform.cli import run
 from stormsail.platform.commands import register
 
@@ -126,6 +127,13 @@ def test_plan_is_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan["batch"]["padded_samples"] == 16
     assert plan["checkpoint"]["upload_s"] == pytest.approx(plan["checkpoint"]["stored_bytes"] / 10e6)
     assert plan["unchecked"]
+
+
+def test_plan_goes_on_beside_a_damaged_certificate_and_says_so(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certificate_path(file).write_text("{", encoding="utf-8")
+    assert stormsail("plan", file, "--json") == 0
+    notes = json.loads(capsys.readouterr().out)["plan"]["notes"]
+    assert any("certificate" in note and "it is damaged" in note for note in notes)
 
 
 def test_plan_takes_the_size_of_an_own_model(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from stormsail.tuning.metrics import Figures
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import Plan, SweepRecords
 from stormsail.tuning.settings import SweepConfig
-from stormsail.tuning.space import Cell, Trial, all_cells, control_trials, trials_of
+from stormsail.tuning.space import Cell, Trial, all_settings, control_trials, core_cells, trials_of
 
 Make = Callable[..., Any]
 
@@ -103,7 +103,7 @@ def answered(target: RunConfig, make_sweep: Make, make_measured: Make) -> tuple[
         space={"lr": {"factors": [1, 4, 16]}, "beta2": [0.95, 0.999], "clip": [1.0], "warmup": [0.05]},
     )
     made = [make_measured(trial, diverged="it rose") for trial in control_trials(sweep)]
-    for trial in trials_of(sweep, all_cells(sweep.space)):
+    for trial in trials_of(sweep, core_cells(sweep, all_settings(sweep.space))):
         good = trial.cell.beta2 < 0.99
         made.append(
             make_measured(
@@ -119,7 +119,7 @@ def answered(target: RunConfig, make_sweep: Make, make_measured: Make) -> tuple[
 def answer(target: RunConfig, answered: tuple[SweepConfig, dict[str, Measured]]) -> Answer:
     """What that sweep says."""
     sweep, measured = answered
-    return build_answer(sweep, target, all_cells(sweep.space), measured)
+    return build_answer(sweep, target, core_cells(sweep, all_settings(sweep.space)), measured)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def place(tmp_path: Path, target: RunConfig, answered: tuple[SweepConfig, dict[s
     found = begin_incarnation(StoreAddress(f"file://{tmp_path}/store").child("sweeps"), sweep.name)
     records = SweepRecords(found.store())
     records.put_plan(Plan(sweep.model_dump(mode="json"), dump_config(target), str(file), 1.0))
-    records.put_proposed(0, all_cells(sweep.space))
+    records.put_proposed(0, core_cells(sweep, all_settings(sweep.space)))
     for one in measured.values():
         records.put_trial(one)
     return found

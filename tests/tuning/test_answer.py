@@ -6,7 +6,7 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.tuning.answer import Answer, build_answer, width_of
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.settings import SweepConfig
-from stormsail.tuning.space import all_cells
+from stormsail.tuning.space import all_settings, core_cells
 
 Answered = tuple[SweepConfig, dict[str, Measured]]
 
@@ -32,7 +32,7 @@ def test_edges_within_the_grid_are_fitted_over_the_widths(target: RunConfig, ans
         key: replace(one, figures=replace(one.figures, diverged="too hot")) if one.trial.lr > 0.1 else one
         for key, one in measured.items()
     }
-    found = build_answer(sweep, target, all_cells(sweep.space), ended)
+    found = build_answer(sweep, target, core_cells(sweep, all_settings(sweep.space)), ended)
     assert {edge.edge.open_end for edge in found.edges} == {False}
     assert found.fit is not None
     assert found.fit.widths == 2
@@ -42,7 +42,7 @@ def test_edges_within_the_grid_are_fitted_over_the_widths(target: RunConfig, ans
 def test_a_sweep_that_was_broken_off_knows_what_is_left(target: RunConfig, answered: Answered) -> None:
     sweep, measured = answered
     some = dict(list(measured.items())[:10])
-    found = build_answer(sweep, target, all_cells(sweep.space), some)
+    found = build_answer(sweep, target, core_cells(sweep, all_settings(sweep.space)), some)
     assert (found.done, found.total, found.standing) == (10, len(measured), "incomplete")
     assert build_answer(sweep, target, [], {}).standing == "incomplete"
 
@@ -55,7 +55,7 @@ def test_a_void_sweep_has_neither_winner_nor_hand_over(target: RunConfig, answer
         key: replace(one, figures=replace(one.figures, diverged="")) if one.trial.control else one
         for key, one in measured.items()
     }
-    found = build_answer(sweep, target, all_cells(sweep.space), tame)
+    found = build_answer(sweep, target, core_cells(sweep, all_settings(sweep.space)), tame)
     assert found.standing == "void"
     assert found.winner is None
     assert found.handover is None
@@ -65,7 +65,7 @@ def test_a_void_sweep_has_neither_winner_nor_hand_over(target: RunConfig, answer
 def test_only_the_sweeps_own_trials_count(target: RunConfig, answered: Answered) -> None:
     sweep, measured = answered
     narrower = sweep.model_copy(update={"space": sweep.space.model_copy(update={"beta2": (0.95,)})})
-    found = build_answer(narrower, target, all_cells(narrower.space), measured)
+    found = build_answer(narrower, target, core_cells(narrower, all_settings(narrower.space)), measured)
     assert found.done == found.total < len(measured)
 
 

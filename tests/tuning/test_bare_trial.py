@@ -14,10 +14,12 @@ from tests.support.quadratic import EDGE
 from stormsail.platform.config.model import RunConfig
 from stormsail.tuning.bare_trial import BareTrial, run_bare
 from stormsail.tuning.edge import grid_steps_apart, stable_edge
+from stormsail.tuning.limits import OverTimeError
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
 from stormsail.workers.clip import clip_factor
+from stormsail.workers.lean_imports import set_deterministic
 from stormsail.workers.schedule import scheduled_lr
 
 Make = Callable[..., SweepConfig]
@@ -27,7 +29,7 @@ Make = Callable[..., SweepConfig]
 def _settings_of_torch() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
-    torch.use_deterministic_algorithms(mode=False)
+    set_deterministic(deterministic=False)
     torch.set_num_threads(threads)
 
 
@@ -88,6 +90,17 @@ def test_an_interrupted_trial_ends_as_one_that_was_not(bowl: RunConfig, sweep: S
     assert whole.restarts == 0
 
 
+def test_a_trial_over_its_time_keeps_what_it_reached(bowl: RunConfig, sweep: SweepConfig) -> None:
+    config, kept = at(bowl, sweep, 0.4), Kept()
+    broken = BareTrial(config)
+    for _ in range(20):
+        broken.run_step()
+    kept.save(broken.dump())
+    with pytest.raises(OverTimeError, match="after 20 of 30 steps"):  # what earlier attempts took counts
+        run_bare(config, percentile=None, keeper=kept, checkpoint_steps=99, limit_s=broken.wall_s)
+    assert run(config, kept=kept).course == run(config).course
+
+
 def test_a_lower_percentile_clips_more_steps(bowl: RunConfig, sweep: SweepConfig) -> None:
     rates = [run(at(bowl, sweep, EDGE / 2), percentile=p).figures().clip_rate for p in (1.0, 99.0)]
     assert rates[0] > rates[1]
@@ -95,8 +108,10 @@ def test_a_lower_percentile_clips_more_steps(bowl: RunConfig, sweep: SweepConfig
 
 def test_rungs_are_reported_once_with_a_score_of_zero_while_it_is_stable(bowl: RunConfig, sweep: SweepConfig) -> None:
     told: list[tuple[int, float]] = []
+    condemned: list[int | None] = []
 
     def report(percent: int, score: float, trial: BareTrial) -> None:
+        condemned.append(trial.course.condemned)
         assert len(trial.course.loss) == trial.step
         told.append((percent, score))
 
@@ -106,7 +121,8 @@ def test_rungs_are_reported_once_with_a_score_of_zero_while_it_is_stable(bowl: R
         )
     assert [percent for percent, _ in told] == [40, 80, 40, 80]
     assert told[0][1] == told[1][1] == 0.0
-    assert told[3][1] > 0.0
+    assert told[2][1] > 0.0
+    assert condemned == [None, None, 12, 12]
 
 
 def test_the_built_in_model_trains_with_all_figures(target: RunConfig, make_sweep: Make) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from stormsail.platform.cli import run as run_command
 from stormsail.platform.runs import RunPlace
+from stormsail.tuning import commands
 from stormsail.tuning.commands import register
+from stormsail.tuning.records import SweepRecords, trial_key
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -49,6 +51,18 @@ def test_status_writes_json_csv_and_a_page(command: Command, store: str, tmp_pat
     assert said["sweep"]["rows"][0]["verdict"] == "winner"
     assert table.read_text(encoding="utf-8").startswith("beta2,")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_watching_a_sweep_that_nobody_runs_ends_with_code_75(
+    command: Command, store: str, place: RunPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = SweepRecords(place.store())
+    records.store.delete(trial_key(next(iter(records.trials()))))
+    monkeypatch.setattr(commands, "_WATCH_S", 0.001)
+    code, out, err = command("sweep", "status", "small", "--storage", store, "--watch")
+    assert code == 75
+    assert out.splitlines() == ["sweep small: 27 of 28 trials"]
+    assert "nobody runs this sweep any more: 27 of 28 trials are measured" in err
 
 
 def test_apply_says_what_it_changed(command: Command, store: str, tmp_path: Path) -> None:

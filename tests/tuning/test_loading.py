@@ -8,16 +8,12 @@ import pytest
 
 from stormsail.platform.config.problems import ConfigProblems
 from stormsail.platform.errors import ConfigError
+from stormsail.tuning.answer import build_answer
 from stormsail.tuning.loading import load_sweep
+from stormsail.tuning.proxy import trial_config
+from stormsail.tuning.space import control_trials
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.mark.parametrize("name", ["sweep.yaml", "sweep-small.yaml"])
-def test_the_examples_are_valid(name: str) -> None:
-    request = load_sweep(EXAMPLES / name, environ={})
-    assert request.target.name == "quickstart"
-    assert request.sweep.proxies
 
 
 def test_the_environment_is_laid_over_the_target() -> None:
@@ -54,3 +50,17 @@ def test_what_is_no_sweep_is_refused(tmp_path: Path, text: str, said: str) -> No
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_sweep(tmp_path / "sweep.yaml", environ={})
+
+
+@pytest.mark.parametrize(("name", "trials"), [("sweep-small", 324), ("sweep", 3024 + 9)])
+def test_the_examples_ask_the_whole_question_in_as_many_trials_as_they_say(name: str, trials: int) -> None:
+    request = load_sweep(EXAMPLES / f"{name}.yaml", environ={})
+    assert request.target.name == "quickstart"
+    space = request.sweep.space
+    assert 2 <= len(request.sweep.proxies) <= 4
+    assert space.beta2 == (0.9, 0.95, 0.98, 0.999)
+    assert space.clip == (0.5, 1.0, 2.0, "off")
+    assert space.warmup == (0.0, 0.01, 0.05)
+    assert build_answer(request.sweep, request.target, [], {}).total == trials
+    for trial in control_trials(request.sweep):
+        trial_config(request.target, request.sweep, trial)

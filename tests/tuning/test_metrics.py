@@ -37,9 +37,9 @@ def course(losses: list[float]) -> Course:
 
 @given(LOSSES)
 def test_no_figure_is_ever_nan(losses: list[float]) -> None:
-    for value in asdict(figures_of(course(losses))).values():
+    for value in asdict(figures_of(course(losses), steps=len(losses))).values():
         assert not (isinstance(value, float) and math.isnan(value))
-    json.dumps(asdict(figures_of(course(losses))), allow_nan=False)
+    json.dumps(asdict(figures_of(course(losses), steps=len(losses))), allow_nan=False)
 
 
 @given(LOSSES)
@@ -75,7 +75,21 @@ def test_a_spike_that_heals_itself_is_not_ended_at_a_rung_and_one_that_stays_is(
 
 
 def test_a_trial_that_was_ended_for_its_numbers_diverged() -> None:
-    assert figures_of(course(DESCENT), stopped="weights are not finite").diverged == "weights are not finite"
+    assert figures_of(course(DESCENT), steps=100, stopped="weights are not finite").diverged == "weights are not finite"
+
+
+def test_a_trial_that_was_ended_early_has_no_final_loss() -> None:
+    assert figures_of(course(DESCENT), steps=100).final_loss is not None
+    assert figures_of(course(DESCENT), steps=101).final_loss is None
+    assert figures_of(course(DESCENT), steps=100, stopped="the ladder was used up").final_loss is None
+
+
+def test_a_trial_that_could_have_been_ended_counts_as_one_that_was() -> None:
+    lucky = course(DESCENT)
+    lucky.condemned = 40
+    figures = figures_of(lucky, steps=100)
+    assert figures.final_loss is None
+    assert (figures.diverged_step, figures.diverged) == (39, "loss stood half a nat above its own minimum at step 39")
 
 
 def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:

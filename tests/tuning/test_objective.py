@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stormsail.tuning.metrics import Course, figures_of
 from stormsail.tuning.objective import (
+    CellScore,
     Measured,
+    Rate,
     best_losses,
     counted_loss,
     dominates,
@@ -20,6 +24,7 @@ from stormsail.tuning.objective import (
     judge_control,
     loss_by_lr,
     rank,
+    rate_of,
     score_cells,
     wilson,
 )
@@ -38,17 +43,64 @@ def results(made: list[Measured]) -> dict[str, Measured]:
     return {one.trial.id: one for one in made}
 
 
-@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_interval_holds_the_rate_and_stays_in_bounds(counts: tuple[int, int]) -> None:
-    found = wilson(*counts)
-    assert 0.0 <= found.low <= counts[0] / counts[1] <= found.high <= 1.0
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=30), min_size=1, max_size=8))
+def test_the_interval_holds_the_rate_and_is_never_narrower_than_independent_trials_allow(
+    seeds: list[list[bool]],
+) -> None:
+    found = rate_of(dict(enumerate(seeds)))
+    assert 0.0 <= found.low <= found.share <= found.high <= 1.0
+    low, high = wilson(found.share, sum(map(len, seeds)))
+    assert found.low <= low + 1e-12
+    assert high - 1e-12 <= found.high
+    low, high = wilson(found.share, len(seeds))
+    assert low - 1e-12 <= found.low  # and never wider than one trial for each seed
+    assert found.high <= high + 1e-12
 
 
 def test_the_interval_is_wilsons() -> None:
-    assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
+    assert rate_of({}) == rate_of({1: []}) == Rate(0.0, 0.0, 1.0)
     # Fifteen trials leave about 25 points either way.
-    assert wilson(12, 15).low == pytest.approx(0.548, abs=1e-3)
-    assert wilson(12, 15).high == pytest.approx(0.930, abs=1e-3)
+    assert wilson(12 / 15, 15) == pytest.approx((0.548, 0.930), abs=1e-3)
+    alike = rate_of({seed: [True] * 4 + [False] for seed in (1, 2, 3)})
+    assert (alike.low, alike.high) == wilson(12 / 15, 15)
+
+
+def test_seeds_that_differ_and_a_single_seed_are_worth_fewer_trials() -> None:
+    torn = rate_of({1: [True] * 5, 2: [False] * 5})
+    assert (torn.low, torn.high) == wilson(0.5, 2)
+    alone = rate_of({1: [True] * 15})
+    assert (alone.low, alone.high) == wilson(1.0, 1)
+
+
+def test_longer_trials_make_no_rate_surer(make_measured: Make) -> None:
+    planned = trials(A)
+    short, long = (
+        score_cells(planned, results([make_measured(t, steps=steps, incidents_per_10k=10.0) for t in planned]))[0]
+        for steps in (100, 100_000)
+    )
+    assert short.incidents == long.incidents
+    assert short.incidents.share == 1.0
+    assert short.divergence.share == 0.0
+    assert short.divergence.high == pytest.approx(1.0 - short.success.low)
+
+
+def test_what_was_ended_early_moves_neither_sensitivity_nor_spread(make_measured: Make) -> None:
+    """Whether the scheduler ended a diverged trial or let it run on is chance; the figures must not depend on it."""
+    planned = trials(A)
+    losses = [4.0] * 20 + [2.0] * 20 + [3.0] * 60
+
+    def scored(steps: int) -> CellScore:
+        ended = figures_of(Course(loss=losses[:steps], condemned=40), steps=100)
+        made = [
+            replace(make_measured(t), figures=ended) if t.lr == max(RATES) else make_measured(t, initial_loss=4.0)
+            for t in planned
+        ]
+        return score_cells(planned, results(made))[0]
+
+    ended, ran_on = scored(40), scored(100)
+    assert ran_on.lr_sensitivity == ended.lr_sensitivity == pytest.approx((4.0 - 2.0) / 2)
+    assert (ran_on.final_loss, ran_on.final_sd, ran_on.best_lr) == (ended.final_loss, ended.final_sd, ended.best_lr)
+    assert (ran_on.success, ran_on.divergence) == (ended.success, ended.divergence)
 
 
 def test_a_stable_end_half_a_nat_above_the_best_failed(make_measured: Make) -> None:
@@ -92,7 +144,7 @@ def test_stability_comes_before_loss(make_measured: Make) -> None:
     ]
     scores = score_cells(planned, results(made))
     assert [(score.cell, score.verdict) for score in scores] == [(A, "winner"), (B, "pareto")]
-    assert scores[1].success_rate == 0.75
+    assert scores[1].success.share == 0.75
 
 
 def test_seeds_are_averaged_and_spread_is_told(make_measured: Make) -> None:
@@ -126,7 +178,7 @@ def test_a_sweep_in_which_all_diverge_still_has_a_table(make_measured: Make) -> 
     made = [make_measured(t, final=None, initial_loss=None, diverged="nan") for t in planned]
     scores = score_cells(planned, results(made))
     assert {score.verdict for score in scores} == {"unstable"}
-    assert {score.success_rate for score in scores} == {0.0}
+    assert {score.success.share for score in scores} == {0.0}
 
 
 FIGURES = st.tuples(st.sampled_from([None, 1.5, 2.0, 9.0]), st.sampled_from(["", "nan"]))
@@ -145,10 +197,8 @@ def test_any_outcome_is_ranked_and_what_is_dominated_is_no_pareto(outcomes: list
 
 
 def plain(trial: Trial, final: float | None, why: str) -> Measured:
-    from stormsail.tuning.metrics import Course, figures_of
-
     losses = [5.0] * 10 + [math.nan if final is None else final] * 20
-    return Measured(trial, figures_of(Course(loss=losses), stopped=why), 1.0)
+    return Measured(trial, figures_of(Course(loss=losses), steps=len(losses), stopped=why), 1.0)
 
 
 def test_a_loss_counts_at_most_as_the_initial_one(make_measured: Make) -> None:

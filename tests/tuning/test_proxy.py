@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import ConfigError
+from stormsail.tuning.bare_trial import BareTrial
 from stormsail.tuning.proxy import base_width, parametrised, tokens_per_step, trial_config, warmup_steps
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
+from stormsail.workers.lean_imports import defer_compiler
+from stormsail.workers.model import Transformer
 
 Make = Callable[..., SweepConfig]
 TRIAL = Trial("w32", Cell(0.98, "0.5", 0.05), 0.02, 7)
@@ -24,6 +29,11 @@ def test_only_what_is_scaled_or_judged_differs_from_the_target(target: RunConfig
     assert made.data.sequence_tokens == 64
     assert made.optimizer.weight_decay == target.optimizer.weight_decay
     assert made.tracking.uri is None
+
+
+def test_a_proxy_may_take_its_batch_in_fewer_passes(target: RunConfig, make_sweep: Make) -> None:
+    proxies = [{"name": "w32", "steps": 9, "d_model": 32, "global_batch": 8, "micro_batch": 16}]
+    assert trial_config(target, make_sweep(proxies=proxies), TRIAL).train.micro_batch == 8
 
 
 def test_heads_keep_their_size_under_scaling(target: RunConfig, make_sweep: Make) -> None:
@@ -72,3 +82,70 @@ def test_a_warm_up_leaves_a_step_to_train(share: float, steps: int, expected: in
 
 def test_a_proxys_tokens_are_its_own_batch_of_the_targets_samples(target: RunConfig, make_sweep: Make) -> None:
     assert tokens_per_step(target, make_sweep().proxies[0]) == 8 * 64
+
+
+WIDTHS = (32, 96, 288)
+FLAT = 1.25
+"""Factor that separates the largest from the smallest size over the widths, at most, where sizes do not depend on them."""
+
+
+@pytest.mark.parametrize("parametrisation", ["mup", "standard"])
+def test_coordinate_check_over_three_widths(target: RunConfig, make_sweep: Make, parametrisation: str) -> None:
+    """After four steps of trials as a sweep runs them: what each block puts out, and how far the steps moved it.
+
+    Under mu-parametrisation both are the same at every width, within `FLAT`, and the logits move no further in a wider
+    model. Under the usual one they grow with each width, so this check can fail.
+    """
+    at = {width: sizes_after_four_steps(target, make_sweep, parametrisation, width) for width in WIDTHS}
+    for name in at[WIDTHS[0]]:
+        sizes = [at[width][name] for width in WIDTHS]
+        if parametrisation == "standard":
+            least = 1.0 if name.startswith("logits") else FLAT
+            assert sizes[0] * least < sizes[1] < sizes[2] / least, (name, sizes)
+        elif name.startswith("logits"):
+            assert sizes[0] > sizes[1] > sizes[2] > sizes[0] / 10, (name, sizes)
+        else:
+            assert max(sizes) < FLAT * min(sizes), (name, sizes)
+
+
+def sizes_after_four_steps(target: RunConfig, make_sweep: Make, parametrisation: str, width: int) -> dict[str, float]:
+    """Root mean squares over all coordinates, by what they are of."""
+    shape = {"steps": 50, "layers": 2, "global_batch": 4, "sequence_tokens": 16}
+    sweep = make_sweep(
+        parametrisation=parametrisation, proxies=[{"name": f"w{each}", "d_model": each, **shape} for each in WIDTHS]
+    )
+    data = target.data.model_copy(update={"factory": "tests.support.quadratic:data"})
+    trial = Trial(f"w{width}", Cell(0.95, "off", 0.0), 3e-3, 1)
+    defer_compiler()  # as `run_bare` does: seconds less
+    bare = BareTrial(trial_config(target.model_copy(update={"data": data}), sweep, trial))
+    tokens = bare.reader.micro_batches(0, bare.order)[0][0]
+    before = coordinates(bare.model, tokens)
+    for _ in range(4):
+        bare.run_step()
+    after = coordinates(bare.model, tokens)
+    moved = {f"{name} moved": rms(after[name] - before[name]) for name in after}
+    return moved | {name: rms(after[name]) for name in after if name != "logits"}
+
+
+def coordinates(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
+    """What each block and the whole model put out."""
+    assert isinstance(model, Transformer)
+    seen: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def hook(module: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
+            del module, given
+            seen[name] = made
+
+        return hook
+
+    hooks = [block.register_forward_hook(keep(f"block {number}")) for number, block in enumerate(model.blocks)]
+    with torch.no_grad():
+        seen["logits"] = model.logits(tokens)
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def rms(values: Tensor) -> float:
+    return float(values.square().mean().sqrt())

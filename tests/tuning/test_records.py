@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from stormsail.platform.errors import StorageError
+from stormsail.platform.errors import ConfigError, StorageError
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.tuning.objective import Measured
-from stormsail.tuning.records import Plan, SweepRecords, trial_key
+from stormsail.tuning.records import Plan, SweepRecords, sweep_of, trial_key
 from stormsail.tuning.space import Cell
 
 Make = Callable[..., Measured]
@@ -64,3 +64,8 @@ def test_a_damaged_record_is_named(records: SweepRecords) -> None:
     records.store.put(trial_key("a"), b"{}")
     with pytest.raises(StorageError, match=r"trials/a\.json"):
         records.trials()
+
+
+def test_a_plan_of_another_version_says_so() -> None:
+    with pytest.raises(ConfigError, match="another version"):
+        sweep_of(Plan({"name": "small", "search": {"method": "sobol"}}, "{}", "/x/large.yaml", 1.0), "here")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.tuning.space import Cell, Trial
+from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.stopping import grace_percent, rung_reached, rungs
 
-
-def trial(warmup: float) -> Trial:
-    return Trial("w32", Cell(0.95, "1", warmup), 0.01, 1)
+Make = Callable[..., SweepConfig]
 
 
-def test_nothing_is_ended_before_three_warm_ups_or_two_fifths() -> None:
-    assert grace_percent([trial(0.0)]) == 40
-    assert grace_percent([trial(0.05), trial(0.2)]) == 60
-    assert grace_percent([trial(0.5)]) == 100
-    assert grace_percent([]) == 40
+def test_nothing_is_ended_before_three_warm_ups_or_two_fifths(make_sweep: Make) -> None:
+    for warmups, control, expected in (
+        ([0.0], 0.0, 40),
+        ([0.05, 0.2], 0.0, 60),
+        ([0.0], 0.2, 60),
+        ([0.5], 0.0, 100),
+    ):
+        sweep = make_sweep(space={"warmup": warmups}, control={"warmup": control})
+        assert grace_percent(sweep) == expected
 
 
 def test_a_warm_up_of_a_third_leaves_no_rung() -> None:

@@ -30,7 +30,7 @@ def read(rows: list[dict[str, Any]], outcome: str, events: list[Event] | None = 
 
 def test_a_finished_run_is_measured_by_its_last_row_of_each_step() -> None:
     rows = [row(0, 5.0), row(1, 99.0), row(1, 4.0), row(2, 3.0, clipped_norm=2.0)]
-    measured = measure_run(read(rows, "finished"), TRIAL)
+    measured = measure_run(read(rows, "finished"), TRIAL, steps=3)
     assert [loss for _, loss in measured.figures.curve] == [5.0, 4.0, 3.0]
     assert measured.figures.clip_rate == pytest.approx(2 / 3)
     assert measured.wall_s == 2.0
@@ -38,12 +38,12 @@ def test_a_finished_run_is_measured_by_its_last_row_of_each_step() -> None:
 
 
 def test_a_run_whose_ladder_was_used_up_diverged() -> None:
-    assert measure_run(read([row(0, 5.0)], "exhausted"), TRIAL).figures.diverged == "the ladder was used up"
-    assert "non-finite" in measure_run(read([row(0, math.nan)], "exhausted"), TRIAL).figures.diverged
+    assert measure_run(read([row(0, 5.0)], "exhausted"), TRIAL, steps=3).figures.diverged == "the ladder was used up"
+    assert "non-finite" in measure_run(read([row(0, math.nan)], "exhausted"), TRIAL, steps=3).figures.diverged
 
 
 def test_a_run_that_a_fault_ended_is_no_result() -> None:
     from stormsail.platform.errors import InternalError
 
     with pytest.raises(InternalError, match="ended as failed"):
-        measure_run(read([row(0, 5.0)], "failed"), TRIAL)
+        measure_run(read([row(0, 5.0)], "failed"), TRIAL, steps=3)

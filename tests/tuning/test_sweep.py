@@ -37,3 +37,4 @@ def test_a_sweep_goes_on_with_its_own_plan_only(place: RunPlace, tmp_path: Path)
 def test_progress_tells_how_long_it_takes_once_that_is_known() -> None:
     assert progress_line("s", 0, 9, None) == "sweep s: 0 of 9 trials"
     assert progress_line("s", 3, 9, 150.0) == "sweep s: 3 of 9 trials, about 2 min left"
+    assert progress_line("s", 9, 9, 0.0) == "sweep s: 9 of 9 trials"

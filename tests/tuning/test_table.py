@@ -6,6 +6,8 @@ import csv
 import io
 from dataclasses import replace
 
+import pytest
+
 from stormsail.tuning.answer import Answer
 from stormsail.tuning.table import CSV_FIELDS, HEADINGS, control_line, render_answer, standing_line, to_csv
 
@@ -18,6 +20,8 @@ def test_the_table_has_the_published_columns_and_the_verdicts(answer: Answer) ->
     assert first.endswith("winner")
     assert second.endswith("dominated")
     assert "100% (76%-100%)" in first
+    assert first.split().count("0%") == 2  # neither diverged nor had an incident, and each says how sure that is
+    assert first.split().count("(0%-24%)") == 2
     assert "4 of 4 trials failed, as they must" in text
     assert "optimizer.lr = 0.01" in text
     assert "never proves" in text
@@ -41,3 +45,6 @@ def test_the_csv_has_one_line_for_each_setting(answer: Answer) -> None:
     assert tuple(rows[0]) == CSV_FIELDS
     assert (rows[0]["beta2"], rows[0]["verdict"]) == ("0.95", "winner")
     assert rows[0]["max_logit"] == "1.0"
+    assert [rows[0][f"divergence{end}"] for end in ("", "_low")] == ["0.0", "0.0"]
+    assert rows[0]["divergence_high"] == rows[0]["incidents_high"]
+    assert float(rows[0]["divergence_high"]) == pytest.approx(1 - float(rows[0]["success_low"]))

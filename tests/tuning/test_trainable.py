@@ -19,6 +19,7 @@ from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
 from stormsail.tuning.trainable import Job, StoredState, run_job
+from stormsail.workers.lean_imports import set_deterministic
 
 Make = Callable[..., SweepConfig]
 
@@ -37,10 +38,12 @@ def job(bowl: RunConfig, make_sweep: Make, tmp_path: Path) -> Iterator[Job]:
         kind="bare",
         rungs=(50,),
         checkpoint_steps=5,
+        time_limit_s=3600.0,
+        gpu=False,
         home=str(tmp_path / "home"),
         import_paths=(str(tmp_path),),
     )
-    torch.use_deterministic_algorithms(mode=False)
+    set_deterministic(deterministic=False)
     torch.set_num_threads(threads)
     sys.path[:] = paths
     os.environ.pop("STORMSAIL_HOME", None)
@@ -82,6 +85,18 @@ def test_a_trial_that_was_killed_goes_on_and_one_with_a_result_is_not_run_again(
     assert (measured.restarts, measured.figures.diverged, measured.figures.steps) == (1, "", 12)
     run_job(replace(job, config="no configuration"), lambda _: None)
     assert records_of(job).trials() == {job.trial.id: measured}
+
+
+def test_a_trial_over_its_time_is_unfinished_and_no_divergence(job: Job) -> None:
+    told: list[dict[str, object]] = []
+    run_job(replace(job, time_limit_s=1e-9), told.append)
+    assert "over its time limit" in str(told[-1]["fault"])
+    assert told[-1]["score"] == 0.0
+    assert records_of(job).trials() == {}
+    assert records_of(job).checkpoint(job.trial.id) is not None
+    run_job(job, told.append)
+    assert "fault" not in told[-1]
+    assert records_of(job).trials()[job.trial.id].figures.diverged == ""
 
 
 def test_a_trial_that_diverges_reports_its_result_with_the_score(job: Job) -> None:
