@@ -5,12 +5,19 @@ Nothing is moved or deleted by a fresh start: the older incarnation stays where 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
 from dataclasses import dataclass
 
-from stormsail.platform.errors import ConfigError, NoSuchRunError, ObjectMissingError, StorageError
+from stormsail.platform.errors import (
+    ConfigError,
+    NoSuchRunError,
+    ObjectMissingError,
+    PreconditionFailedError,
+    StorageError,
+)
 from stormsail.platform.sealed_line import seal_line, unseal_line
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import ObjectStore, StoreAddress
@@ -72,6 +79,16 @@ def begin_incarnation(root: StoreAddress, name: str) -> RunPlace:
     number = _number(body, f"{store.url}/{key}") + 1
     store.put(key, _body(number), if_match=info.etag)
     return _place(root, name, number)
+
+
+def withdraw_incarnation(root: StoreAddress, place: RunPlace) -> None:
+    """Point the name at the incarnation before, if nobody has begun another one since; for one that never started."""
+    store = open_store(root)
+    key = f"{place.name}/{_POINTER}"
+    body, info = store.get_with_info(key)
+    if place.incarnation > 1 and _number(body, f"{store.url}/{key}") == place.incarnation:
+        with contextlib.suppress(PreconditionFailedError):  # somebody has, at this moment
+            store.put(key, _body(place.incarnation - 1), if_match=info.etag)
 
 
 def list_runs(store: ObjectStore) -> list[str]:

@@ -9,14 +9,16 @@ from typing import Any, Protocol, TextIO
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.console import emit, styled
-from stormsail.platform.errors import StormsailError
+from stormsail.platform.errors import ClusterError, StormsailError
 from stormsail.platform.messages import StepRow
 from stormsail.supervisor import telling
+from stormsail.supervisor.host.info import HostInfo
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.watch.waiting import Wait
 
 _LOOK_EVERY_S = 0.5
+_ANSWER_S = 20.0
 _AWAY_LIMIT_S = 240.0
 _AVERAGE_OVER = 20
 _LONG_WAIT_S = 10.0
@@ -30,19 +32,35 @@ class Looker(Protocol):
 
 
 class RayLooker:
-    """Looks at a supervisor actor."""
+    """Looks at a supervisor actor.
 
-    def __init__(self, actor: Any) -> None:
+    Args:
+        actor: Its handle.
+        host: The process that Ray and the run's store depend on, if this machine's own.
+    """
+
+    def __init__(self, actor: Any, host: HostInfo | None) -> None:
         self._actor = actor
+        self._host = host
 
     def look(self, cursor: tuple[int, int]) -> Snapshot:
-        """What is new since the cursor."""
+        """What is new since the cursor.
+
+        Raises:
+            ClusterError: The host process is gone, so nobody will answer. Ray itself would end this process soon.
+        """
         import ray
         from ray.exceptions import GetTimeoutError, RayActorError
 
         try:
-            snapshot: Snapshot = ray.get(self._actor.look.remote(cursor), timeout=30.0)
+            snapshot: Snapshot = ray.get(self._actor.look.remote(cursor), timeout=_ANSWER_S)
         except (RayActorError, GetTimeoutError) as error:
+            if self._host is not None and not self._host.identity.is_alive():
+                raise ClusterError(
+                    "the local host process is gone, and Ray, the local store and the run's processes with it",
+                    where=self._host.log_file,
+                    todo="go on from the newest checkpoint with the same `stormsail train` command",
+                ) from error
             raise ConnectionError(str(error)) from error
         return snapshot
 

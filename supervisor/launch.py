@@ -24,7 +24,7 @@ from stormsail.platform.errors import (
 from stormsail.platform.home import Home
 from stormsail.platform.journal import Journal
 from stormsail.platform.lease import live_owner
-from stormsail.platform.runs import RunPlace, begin_incarnation, find_run, no_such_run
+from stormsail.platform.runs import RunPlace, begin_incarnation, find_run, no_such_run, withdraw_incarnation
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.store import StoreAddress
@@ -178,14 +178,19 @@ def launch(
     if ray_address is not None:
         # Also here, and not only by the supervisor, because it may itself land on a node without the package.
         nodes.check_package(version("stormsail"))
-    place, stored = _resolve(root, config, options)
+    place, stored, begun = _resolve(root, config, options)
     changes = _allowed_changes(stored, config) if stored is not None else ()
     places.remember(home, config.name, config.storage, ray_address)
     spec = _spec(config, place, home, config_folder, options)
     spec = replace(spec, changes=changes, stop_step=stop_step)
     keep_variables(config.alerts, os.environ, Path(spec.folder) / VARIABLES)
     notify(f"run {config.name}: state in {place.address.url}, logs in {spec.folder}/logs")
-    return Launched(_create(spec, place), place)
+    try:
+        return Launched(_create(spec, place), place)
+    except RunExistsError:
+        if begun:  # the name is the other one's
+            withdraw_incarnation(root, place)
+        raise
 
 
 def _check_resumable(store: Any, root: StoreAddress, name: str, options: LaunchOptions) -> None:
@@ -203,18 +208,18 @@ def _check_resumable(store: Any, root: StoreAddress, name: str, options: LaunchO
         )
 
 
-def _resolve(root: StoreAddress, config: RunConfig, options: LaunchOptions) -> tuple[RunPlace, Record | None]:
-    """The place to run in, and what is known of the run that goes on there (None for a new one)."""
+def _resolve(root: StoreAddress, config: RunConfig, options: LaunchOptions) -> tuple[RunPlace, Record | None, bool]:
+    """The place to run in, what is known of the run that goes on there (None for a new one), and whether it is new."""
     place = find_run(root, config.name)
     if place is None:
-        return _begin(root, config.name), None
+        return _begin(root, config.name), None, True
     _refuse_live_owner(place)
     _refuse_owner_elsewhere(place)
     if options.fresh:
-        return _begin(root, config.name), None
+        return _begin(root, config.name), None, True
     record = fold(Journal.read(place.store()))
     if not record.config:
-        return place, None
+        return place, None, False
     if record.outcome == "finished" and not _extends(record, config):
         steps = parse_dump(record.config).train.steps
         raise RunExistsError(
@@ -223,7 +228,7 @@ def _resolve(root: StoreAddress, config: RunConfig, options: LaunchOptions) -> t
             todo=f"extend it with `--set train.steps={steps * 2}`, choose another name with `--set name=...`, "
             "or begin anew with `--fresh`",
         )
-    return place, record
+    return place, record, False
 
 
 def _begin(root: StoreAddress, name: str) -> RunPlace:

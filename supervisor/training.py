@@ -22,6 +22,7 @@ from stormsail.platform.journal_events import Event
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor import places, telling
 from stormsail.supervisor.follow import RayLooker, Screen, follow
+from stormsail.supervisor.host.client import own_host
 from stormsail.supervisor.launch import LaunchOptions, launch, outcome_of, twin_of
 
 
@@ -54,7 +55,7 @@ def _to_the_end(
 def follow_to_end(actor: Any, place: RunPlace, screen: Screen, *, name: str) -> None:
     """Follow a supervisor until the run is over; raises how it ended if not well."""
     try:
-        error = follow(RayLooker(actor), screen)
+        error = follow(RayLooker(actor, own_host(Home.here())), screen)
     except KeyboardInterrupt:
         emit(f"the run goes on without this terminal: `stormsail attach {name}`, `stormsail stop {name}`")
         raise

@@ -253,6 +253,13 @@ def _source(section: str) -> DataSource:
     return factories.build_data(DataSection.model_validate_json(section))
 
 
+def _set_numerics(config: RunConfig) -> None:
+    if not factories.brings_own_code(config):  # which finds torch as it is
+        defer_compiler()
+    set_deterministic(deterministic=config.train.deterministic)
+    torch.set_num_threads(config.train.threads)
+
+
 def run_bare(
     config: RunConfig,
     *,
@@ -279,10 +286,7 @@ def run_bare(
     Raises:
         OverTimeError: The limit was reached before the end; the state is kept.
     """
-    if factories.is_builtin(config.model.factory) and factories.is_builtin(config.optimizer.factory):
-        defer_compiler()  # a user's own code finds torch as it is
-    set_deterministic(deterministic=config.train.deterministic)
-    torch.set_num_threads(config.train.threads)
+    _set_numerics(config)
     trial = BareTrial(config, percentile=percentile, device=device)
     saved = keeper.load()
     if saved is not None:

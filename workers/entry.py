@@ -247,10 +247,10 @@ class _Worker:
         import torch
 
         from stormsail.workers import lean_imports
-        from stormsail.workers.factories import is_builtin
+        from stormsail.workers.factories import brings_own_code
 
-        if is_builtin(self.config.model.factory) and is_builtin(self.config.optimizer.factory):
-            lean_imports.defer_compiler()  # a user's own code finds torch as it is
+        if not brings_own_code(self.config):  # which finds torch as it is
+            lean_imports.defer_compiler()
         torch.set_num_threads(self.config.train.threads)
         if self.config.train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

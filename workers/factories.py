@@ -18,7 +18,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from stormsail.platform.config.model import DataSection, ModelSection, OptimizerSection
+from stormsail.platform.config.model import DataSection, ModelSection, OptimizerSection, RunConfig
 from stormsail.platform.data.source import DataSource, stdlib_source, tokens_source
 from stormsail.platform.errors import ConfigError, StormsailError, UserCodeError
 from stormsail.workers.checked_source import CheckedSource, describe
@@ -36,9 +36,9 @@ _PREFIX = "builtin:"
 _PATHS_SHOWN = 4
 
 
-def is_builtin(reference: str) -> bool:
-    """Whether a reference names something of ours, not the user's own code (pure)."""
-    return reference.startswith(_PREFIX)
+def brings_own_code(config: RunConfig) -> bool:
+    """Whether the model or the optimizer is the user's own code (pure)."""
+    return not all(factory.startswith(_PREFIX) for factory in (config.model.factory, config.optimizer.factory))
 
 
 def build_model(section: ModelSection) -> nn.Module:
@@ -148,7 +148,7 @@ def resolve(key: str, reference: str, builtins: Mapping[str, Factory]) -> Factor
         reference: The reference.
         builtins: Functions by name.
     """
-    if is_builtin(reference):
+    if reference.startswith(_PREFIX):
         return _builtin(key, reference.removeprefix(_PREFIX), builtins)
     module_name, colon, path = reference.partition(":")
     if not (colon and module_name and path):

@@ -159,6 +159,8 @@ def unknown_key_hint(keys: Keys, here: Sequence[str]) -> str:
     section, word = dotted(keys[:-1]), str(keys[-1]).lower().replace("-", "_")
     if word in here:
         return f"did you mean `{word}`? Keys are lower-case, with underscores"
+    if dotted(keys) in _paths().values():  # this is another kind of file
+        return f"`{dotted(keys)}` is a key of a run's configuration, which `stormsail train` takes"
     homes = tuple(home for home in _homes().get(word, ()) if home != section)
     close = nearest(word, here)
     if homes:

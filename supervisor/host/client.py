@@ -132,6 +132,14 @@ def read_host(home: Home) -> HostInfo | None:
     return None if info is None or info.identity.is_elsewhere() else info
 
 
+def own_host(home: Home) -> HostInfo | None:
+    """The host process whose Ray this process has joined; None where it has joined another cluster."""
+    import ray
+
+    info = read_host(home)
+    return info if info is not None and info.ray_address == ray.get_runtime_context().gcs_address else None
+
+
 def touch(home: Home) -> bool:
     """Tell the host that it is still used. Returns whether there is one."""
     return _ask_running(home, {"op": "touch"}) is not None

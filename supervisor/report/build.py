@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stormsail import __version__
-from stormsail.platform.errors import InternalError, LadderExhaustedError, StoppedError
+from stormsail.platform.errors import LadderExhaustedError, NoSuchRunError, StoppedError
 from stormsail.supervisor.report import drills, incidents
 from stormsail.supervisor.report.fields import EventLike, read_rows, step_of, tables, text, whole
 from stormsail.supervisor.report.lineage import Lineage, sort_out
@@ -38,11 +38,13 @@ def build_report(
         now_s: Time of the report in seconds since the epoch, for a run that is not over (default: its last sign).
 
     Raises:
-        InternalError: The journal is empty.
+        NoSuchRunError: The journal is empty.
     """
     journal = sorted(events, key=lambda event: event.number)
     if not journal:
-        raise InternalError("there is no event to report on")
+        raise NoSuchRunError(
+            f"run {run!r} has not begun: its journal is empty", todo="look again once it trains, or start it once more"
+        )
     steps = read_rows(rows)
     lineage = sort_out(journal, steps)
     ending = _ending(journal)

@@ -16,6 +16,7 @@ from stormsail.platform.runs import (
     no_such_run,
     require_run,
     split_name,
+    withdraw_incarnation,
 )
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
@@ -43,6 +44,15 @@ def test_a_fresh_start_leaves_the_older_ones_within_reach(root: StoreAddress) ->
     assert find_run(root, "run") == second
     assert find_run(root, "run@1") == first
     assert find_run(root, "run@3") is None
+
+
+def test_one_that_never_started_is_withdrawn_unless_another_one_was_begun_since(root: StoreAddress) -> None:
+    first, second = begin_incarnation(root, "run"), begin_incarnation(root, "run")
+    withdraw_incarnation(root, second)
+    assert find_run(root, "run") == first
+    withdraw_incarnation(root, second)
+    withdraw_incarnation(root, first)
+    assert find_run(root, "run") == first
 
 
 def test_a_turned_bit_never_leads_to_another_incarnation(root: StoreAddress) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import ray
+from ray.exceptions import GetTimeoutError
 from tests.support.run_kit import small_config, step_row
 
 from stormsail.platform.errors import ClusterError
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import StepRow
 from stormsail.supervisor import follow as module
-from stormsail.supervisor.follow import Screen, follow
+from stormsail.supervisor.follow import RayLooker, Screen, follow
+from stormsail.supervisor.host.identity import ProcessIdentity
+from stormsail.supervisor.host.info import HostInfo
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.watch.waiting import Wait
@@ -91,6 +97,23 @@ def test_one_that_stays_away_is_given_up(out: io.StringIO, monkeypatch: pytest.M
     monkeypatch.setattr(module, "_AWAY_LIMIT_S", -1.0)
     with pytest.raises(ConnectionError):
         follow(Script([ConnectionError("away")]), screen(out))
+
+
+def test_where_the_host_process_is_gone_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise GetTimeoutError("no answer")
+
+    monkeypatch.setattr(ray, "get", silent)
+    actor = SimpleNamespace(look=SimpleNamespace(remote=lambda _cursor: None))
+    living = ProcessIdentity.of(os.getpid())
+    assert living is not None
+    host = HostInfo(living, "runtime", 0.0, "/the/host.log")
+    with pytest.raises(ConnectionError):
+        RayLooker(actor, host).look((0, 0))
+    gone = replace(host, identity=replace(living, started="another"))
+    with pytest.raises(ClusterError, match="the local host process is gone") as caught:
+        RayLooker(actor, gone).look((0, 0))
+    assert caught.value.where == "/the/host.log"
 
 
 def test_without_a_terminal_every_tenth_step_is_a_line(out: io.StringIO) -> None:

@@ -12,11 +12,12 @@ from tests.support.run_kit import Staff, small_config
 from stormsail.platform.config.dump import dump_config, parse_dump
 from stormsail.platform.errors import CheckpointError, ConfigError, NoSuchRunError, RunExistsError
 from stormsail.platform.home import Home
-from stormsail.platform.runs import RunPlace, begin_incarnation
+from stormsail.platform.runs import RunPlace, begin_incarnation, find_run
 from stormsail.platform.storage.local import LocalStore
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import launch as module
+from stormsail.supervisor import places
 from stormsail.supervisor.launch import LaunchOptions, actor_name, outcome_of, twin_of
 from stormsail.supervisor.record import Record
 
@@ -45,6 +46,29 @@ class TestNames:
         monkeypatch.setattr(LocalStore, "put", quicker)
         with pytest.raises(RunExistsError, match="at this very moment"):
             module._begin(root, "run")
+
+    @pytest.mark.parametrize("fresh", [False, True])
+    def test_who_begins_anew_and_comes_too_late_leaves_the_name_to_the_other(
+        self, root: StoreAddress, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fresh: bool
+    ) -> None:
+        theirs = begin_incarnation(root, "run")
+
+        def taken(*_: object) -> None:
+            raise RunExistsError("started by somebody else")
+
+        for name in ("connect", "_refuse_live_owner", "_refuse_owner_elsewhere", "probe_store"):
+            monkeypatch.setattr(module, name, lambda *_: None)
+        monkeypatch.setattr(places, "root_address", lambda *_: root)
+        monkeypatch.setattr(module, "_create", taken)
+        with pytest.raises(RunExistsError, match="somebody else"):
+            module.launch(
+                small_config(),
+                LaunchOptions(fresh=fresh),
+                home=Home(tmp_path / "home"),
+                config_folder=tmp_path,
+                notify=print,
+            )
+        assert find_run(root, "run") == theirs
 
 
 class TestMustResume:

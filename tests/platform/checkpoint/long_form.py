@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
+import pytest
 from tests.platform.checkpoint.conftest import Kit
 from tests.platform.checkpoint.histories import History, play
 from tests.platform.checkpoint.oracle import harm, judge
@@ -38,7 +39,7 @@ def run_case(seed: int) -> Counter[str]:
     try:
         play(history)
         judge(history, harm(history))
-    except Exception as error:
+    except (Exception, pytest.fail.Exception) as error:
         told = "\n  ".join(history.story)
         raise AssertionError(f"seed {seed}: {error!r}\n  {told}") from error
     return history.tally

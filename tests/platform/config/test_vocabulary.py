@@ -85,3 +85,9 @@ def test_a_section_without_keys_says_so() -> None:
 
 def test_nothing_is_near_to_everything() -> None:
     assert nearest("zzz", ("steps", "name")) == ""
+
+
+def test_a_runs_configuration_in_the_place_of_another_file_is_told() -> None:
+    assert unknown_key_hint(("model",), ("name", "target", "proxies")) == (
+        "`model` is a key of a run's configuration, which `stormsail train` takes"
+    )

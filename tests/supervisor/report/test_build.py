@@ -6,7 +6,7 @@ import pytest
 from tests.support.tape import START_S, Tape
 
 from stormsail import __version__
-from stormsail.platform.errors import InternalError
+from stormsail.platform.errors import NoSuchRunError
 from stormsail.platform.messages import CheckpointRef, FaultKind, LrEvent, Tier
 from stormsail.supervisor.report.build import build_report
 from stormsail.supervisor.report.model import Report
@@ -194,7 +194,7 @@ def test_without_a_version_it_is_the_one_that_runs() -> None:
 
 
 def test_an_empty_journal_is_a_bug_of_the_caller() -> None:
-    with pytest.raises(InternalError, match="no event"):
+    with pytest.raises(NoSuchRunError, match="has not begun"):
         build_report([], [])
 
 
