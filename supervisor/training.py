@@ -47,7 +47,11 @@ def _to_the_end(
     stop_step: int | None = None,
     label: str = "",
 ) -> RunPlace:
-    started = launch(config, options, home=home, config_folder=config_folder, notify=notify, stop_step=stop_step)
+    try:
+        started = launch(config, options, home=home, config_folder=config_folder, notify=notify, stop_step=stop_step)
+    except KeyboardInterrupt:
+        emit(f"whether the run had begun by then is told by `stormsail status {config.name}`")
+        raise
     follow_to_end(started.actor, started.place, Screen(config, label=label, out=out), name=config.name)
     return started.place
 

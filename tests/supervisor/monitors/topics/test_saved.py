@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.monitored import happened, state_of, steps, view
+from tests.support.run_kit import LIMIT_S
 
 from stormsail.supervisor.monitors.item import State
 from stormsail.supervisor.monitors.topics.saved import SAVED
@@ -64,7 +65,7 @@ def test_a_state_with_bad_numbers_is_counted_whether_it_was_kept_or_not() -> Non
 
 
 def test_a_slow_store_shows() -> None:
-    run = view(steps(50), happened(*CALM, saved(40, 40, took_s=19.0, bytes=5000)))
+    run = view(steps(50), happened(*CALM, saved(40, 40, took_s=0.95 * LIMIT_S, bytes=5000)))
     assert state_of(SAVED, "state.save_s", run).state is State.DANGER
     assert state_of(SAVED, "state.save_share", run).state is State.DANGER
     assert state_of(SAVED, "state.size", run).state is State.DANGER
