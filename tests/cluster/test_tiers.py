@@ -203,7 +203,7 @@ def test_what_is_kept_for_long_was_folded_by_a_ray_task(machine: Machine, healed
     folded = {(data(event)["generation"], event.step) for event in of_kind(healed.events, "checkpoint.folded")}
     shelf = machine.run("checkpoints", "ls", "healed", "--json").json["checkpoints"]
     assert folded
-    assert folded == {(row["generation"], row["step"]) for row in shelf if row["folded"]}
+    assert folded <= {(row["generation"], row["step"]) for row in shelf if row["folded"]}
     assert machine.run("checkpoints", "verify", "healed", "--json").json["problems"] == []
 
 
