@@ -40,7 +40,7 @@ from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.room import give_back
 from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
-from stormsail.supervisor.vaults import Vaults, environment
+from stormsail.supervisor.vaults import Vaults, own_environment
 from stormsail.workers import quiet
 from stormsail.workers.entry import NAMESPACE, Assignment
 from stormsail.workers.vault_link import RayVaultLink
@@ -65,7 +65,7 @@ class SupervisorActor:
         quiet.redirect_output(Path(folder) / "supervisor.log")
         quiet.quiet_process(full_logs=True)
         self._spec = spec
-        self._vaults = Vaults(parse_dump(spec.config), spec.actor, spec.store.url, folder, environment())
+        self._vaults = Vaults(parse_dump(spec.config), spec.actor, spec.store.url, folder, spec.env)
         self._gone = threading.Event()
         self._others = threading.Event()
         self._refused: StormsailError | None = None
@@ -214,14 +214,13 @@ class SupervisorActor:
         self._gone.set()
 
 
-def create(spec: RunSpec, env: dict[str, str]) -> Any:
+def create(spec: RunSpec) -> Any:
     """Start the supervisor actor of a run and return its handle; of two at once, one gets Ray's `ValueError`.
 
     It starts on this process's node, which has the package for certain; should that node go, on another.
 
     Args:
         spec: What to run.
-        env: Environment of the actor's process.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     remote = ray.remote(concurrency_groups={"wait": 64, "beat": 16, "people": 4})(SupervisorActor)
@@ -233,5 +232,5 @@ def create(spec: RunSpec, env: dict[str, str]) -> Any:
         max_restarts=-1,
         max_concurrency=16,
         scheduling_strategy=here,
-        runtime_env={"env_vars": env},
+        runtime_env=own_environment(spec.env),
     ).remote(spec)

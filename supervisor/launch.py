@@ -30,6 +30,7 @@ from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import nodes, places, telling
 from stormsail.supervisor.alerting.desk import VARIABLES
+from stormsail.supervisor.host.client import connect_ray, ensure_host, own_host
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.record import Record, fold
 from stormsail.supervisor.run import RunSpec
@@ -86,8 +87,6 @@ def connect(config: RunConfig, home: Home, notify: places.Notify, *, remembered:
         The address of a cluster that is not our own, or None.
     """
     import ray
-
-    from stormsail.supervisor.host.client import connect_ray, ensure_host
 
     mute_error_feed()
     address = config.cluster.address or os.environ.get("RAY_ADDRESS") or remembered
@@ -351,6 +350,7 @@ def _spec(
         version=version("stormsail"),
         owner_id=secrets.token_hex(8),
         take_over=options.take_over,
+        env={} if own_host(home) is not None else {"STORMSAIL_HOME": str(home.path)},  # which its Ray was started with
     )
 
 
@@ -369,9 +369,8 @@ def _import_paths(config_folder: Path) -> tuple[str, ...]:
 def _create(spec: RunSpec, place: RunPlace) -> Any:
     from stormsail.supervisor.actor import create
 
-    env = {"STORMSAIL_HOME": str(Home.here().path)}
     try:
-        return create(spec, env)
+        return create(spec)
     except ValueError as error:  # Ray's way to say that the name is taken
         raise RunExistsError(
             f"run {place.name!r} was started by somebody else at this very moment",

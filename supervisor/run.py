@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stormsail.platform.checkpoint.log_place import LogPlace
@@ -69,6 +69,7 @@ class RunSpec:
         changes: What the configuration changed against the stored one, for the journal.
         stop_step: Step to end at instead of `train.steps`, or None.
         take_over: Whether an expired lease may be taken over.
+        env: Variables for the run's processes that Ray's own environment does not hold.
     """
 
     actor: str
@@ -83,6 +84,7 @@ class RunSpec:
     changes: tuple[str, ...] = ()
     stop_step: int | None = None
     take_over: bool = False
+    env: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -252,7 +251,7 @@ class Vaults:
                 max_restarts=-1,
                 max_concurrency=16,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-                runtime_env={"env_vars": self.env},
+                runtime_env=own_environment(self.env),
             )
             .remote(self.run_url, node, self.config.checkpoint.vault_gib, self.log_folder)
         )
@@ -326,6 +325,6 @@ def _alive() -> dict[str, str]:
     return {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]}
 
 
-def environment() -> dict[str, str]:
-    """What vaults inherit of this process's environment: where they keep things."""
-    return {name: value for name in ("STORMSAIL_HOME",) if (value := os.environ.get(name)) is not None}
+def own_environment(env: dict[str, str]) -> dict[str, Any] | None:
+    """Ray's runtime environment for these variables; none for none, because a process that has one imports Ray twice."""
+    return {"env_vars": env} if env else None

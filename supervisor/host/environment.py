@@ -45,8 +45,6 @@ def ray_environment(token_file: Path) -> dict[str, str]:
         # Ray's switch for "no cluster of several machines": it then listens on 127.0.0.1 alone, on every system.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Every process of ours has an environment of its own, so that those started ahead would never be used.
-        "RAY_prestart_worker_first_driver": "0",
         # There is no dashboard, so nobody looks at what its agent measures every five seconds.
         "REPORTER_UPDATE_INTERVAL_MS": "60000",
     }

@@ -56,7 +56,7 @@ class TestNames:
         def taken(*_: object) -> None:
             raise RunExistsError("started by somebody else")
 
-        for name in ("connect", "_refuse_live_owner", "_refuse_owner_elsewhere", "probe_store"):
+        for name in ("connect", "own_host", "_refuse_live_owner", "_refuse_owner_elsewhere", "probe_store"):
             monkeypatch.setattr(module, name, lambda *_: None)
         monkeypatch.setattr(places, "root_address", lambda *_: root)
         monkeypatch.setattr(module, "_create", taken)

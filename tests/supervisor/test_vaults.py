@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from stormsail.supervisor.vaults import budget_of, environment
+from stormsail.supervisor.vaults import budget_of, own_environment
 
 
 def test_the_budget_is_what_was_configured_or_half_of_what_is_free() -> None:
@@ -13,8 +11,6 @@ def test_the_budget_is_what_was_configured_or_half_of_what_is_free() -> None:
     assert budget_of(0.0, 10 << 30) == 0
 
 
-def test_a_vault_keeps_things_where_its_supervisor_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STORMSAIL_HOME", "/somewhere")
-    assert environment() == {"STORMSAIL_HOME": "/somewhere"}
-    monkeypatch.delenv("STORMSAIL_HOME")
-    assert environment() == {}
+def test_only_what_ray_does_not_hold_already_makes_an_environment_of_its_own() -> None:
+    assert own_environment({"STORMSAIL_HOME": "/somewhere"}) == {"env_vars": {"STORMSAIL_HOME": "/somewhere"}}
+    assert own_environment({}) is None

@@ -28,7 +28,7 @@ from stormsail.platform.vault.folder import VaultFolder
 from stormsail.platform.vault.image import WORD_BYTES, describe, offsets
 from stormsail.platform.vault.keeper import CHUNK_BYTES
 from stormsail.platform.vault.slots import Slot
-from stormsail.supervisor.vaults import Vaults, environment
+from stormsail.supervisor.vaults import Vaults
 from stormsail.workers.places import Places
 from stormsail.workers.vault_link import NAMESPACE, RayVaultLink, vault_name
 
@@ -60,7 +60,7 @@ def play(logs: Path) -> None:
             "checkpoint": {"vault_gib": VAULT_GIB},
         }
     )
-    vaults = Vaults(config, SUPERVISOR, RUN_URL, str(logs), environment())
+    vaults = Vaults(config, SUPERVISOR, RUN_URL, str(logs), {"STORMSAIL_HOME": str(Home.here().path)})
 
     def tell(kind: str, **more: Any) -> None:
         told.append((kind, more))
