@@ -61,7 +61,7 @@ class S3Store:
         """Store an object whole; see `ObjectStore.put`."""
         check_key(key)
         check_conditions(if_none_match=if_none_match, if_match=if_match)
-        body = bytes(data)
+        body = _as_sent(data)
         condition = {"IfNoneMatch": "*"} if if_none_match else {} if if_match is None else {"IfMatch": if_match}
 
         def send(client: Any) -> ObjectInfo:
@@ -268,6 +268,12 @@ def _etag(answer: dict[str, Any]) -> str:
     if not isinstance(etag, str) or not etag:
         raise ValueError("the ETag is empty")
     return etag
+
+
+def _as_sent(data: bytes | memoryview) -> bytes | bytearray:
+    """What the client takes, which are no views: the whole of what a view shows is not copied once more."""
+    whole = data.obj if isinstance(data, memoryview) else data
+    return whole if isinstance(whole, bytes | bytearray) and len(whole) == len(data) else bytes(data)
 
 
 def _metadata_status(error: boto.ClientError) -> int:

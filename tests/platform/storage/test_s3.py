@@ -24,7 +24,7 @@ from stormsail.platform.errors import (
     StorageUnavailableError,
 )
 from stormsail.platform.storage.retry import Patience
-from stormsail.platform.storage.s3 import S3Store
+from stormsail.platform.storage.s3 import S3Store, _as_sent
 from stormsail.platform.storage.store import StoreAddress
 
 pytestmark = pytest.mark.slow  # waits as long as its retries do
@@ -277,3 +277,10 @@ def test_objects_that_are_not_ours_are_left_out_of_a_list(fake_s3: FakeS3, fake_
 def test_a_missing_object_in_a_bucket_that_answers_is_only_missing(fake_address: StoreAddress) -> None:
     with pytest.raises(ObjectMissingError):
         S3Store(fake_address).head("nothing")
+
+
+def test_what_is_sent_whole_is_not_copied_first() -> None:
+    pack = bytearray(b"0123456789")
+    assert _as_sent(memoryview(pack)) is pack
+    assert _as_sent(memoryview(pack)[2:5]) == b"234"
+    assert _as_sent(memoryview(pack).toreadonly()) == pack
