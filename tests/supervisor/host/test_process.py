@@ -113,8 +113,11 @@ def test_ray_listens_on_loopback_alone_and_wants_the_token_and_sigterm_ends_it_l
     assert not HostPaths.of(home).info.exists()
 
 
-def test_nothing_stays_behind_when_the_host_is_killed(home: Home, wait_until: Wait, processes_of: Processes) -> None:
+def test_nothing_stays_behind_when_the_host_is_killed_or_asked_to_end(
+    home: Home, wait_until: Wait, processes_of: Processes
+) -> None:
     info = start_ray(home, store=True)
+    assert info.store_kind == "embedded"
     driver(home, START_RUN, "one", expect=-signal.SIGKILL)
     pid = info.identity.pid
     names = " ".join(processes_of(home, pid))
@@ -123,27 +126,25 @@ def test_nothing_stays_behind_when_the_host_is_killed(home: Home, wait_until: Wa
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not processes_of(home, pid))
     assert left.path.exists()
-    again = start_ray(home)
+
+    again = start_ray(home, store=True)
     assert again.identity.pid != pid
     assert live_runs(home) == []
     assert not left.path.exists()
-
-
-def test_down_leaves_no_process_and_keeps_rays_logs(home: Home, processes_of: Processes, wait_until: Wait) -> None:
-    info = start_ray(home, store=True)
-    assert info.store_kind == "embedded"
     assert touch(home)
-    driver(home, START_RUN, "one", expect=-signal.SIGKILL)
+    driver(home, START_RUN, "two", expect=-signal.SIGKILL)
     left = left_in_shared_memory(home)
     assert down(home)
-    wait_until(lambda: not processes_of(home, info.identity.pid))
+    wait_until(lambda: not processes_of(home, again.identity.pid))
     paths = HostPaths.of(home)
     assert list(paths.ray_logs.glob("gcs_server*"))
     assert not paths.short.exists()
     assert not left.path.exists()
 
 
-def test_a_ray_that_lost_a_process_is_started_again_on_request(home: Home, wait_until: Wait) -> None:
+def test_a_ray_is_started_again_where_it_lost_a_process_or_more_cpus_are_wanted_but_not_under_a_run(
+    home: Home, wait_until: Wait
+) -> None:
     info = start_ray(home)
     os.kill(child_of(info.identity.pid, "gcs_server"), signal.SIGKILL)
     wait_until(lambda: "ray lost gcs_server" in HostPaths.of(home).log.read_text())
@@ -151,12 +152,8 @@ def test_a_ray_that_lost_a_process_is_started_again_on_request(home: Home, wait_
     assert again.identity == info.identity
     assert again.ray_session != info.ray_session
     assert driver(home, LISTENING).stdout.startswith("token 1")
-
-
-def test_more_cpus_are_given_while_no_run_lives_and_refused_otherwise(home: Home) -> None:
-    first = start_ray(home)
-    more = start_ray(home, num_cpus=first.ray_cpus + 0.5)
-    assert more.ray_cpus == first.ray_cpus + 1
+    more = start_ray(home, num_cpus=again.ray_cpus + 0.5)
+    assert more.ray_cpus == again.ray_cpus + 1
     driver(home, START_RUN, "one", expect=-signal.SIGKILL)
     with pytest.raises(ClusterError, match="in use by: one"):
         start_ray(home, num_cpus=more.ray_cpus + 1)
