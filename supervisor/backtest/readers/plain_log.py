@@ -9,7 +9,9 @@ import ast
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import median_low
 from types import MappingProxyType
 
 from stormsail.platform.errors import ConfigError
@@ -18,6 +20,7 @@ from stormsail.supervisor.backtest.curve import Curve, Point
 from stormsail.supervisor.backtest.readers.table import finish
 from stormsail.supervisor.backtest.readers.text import read_text
 
+_STEP_DIGITS = 18  # more are no step but a damaged line
 _N = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))"
 
 # What launchers put before each line: "[rank0]: ", "[default7]:", "0: ".
@@ -52,7 +55,7 @@ Read = Callable[[str, int], Point | None]
 def _by(pattern: re.Pattern[str]) -> Read:
     def read(line: str, _: int) -> Point | None:
         match = pattern.search(line)
-        if match is None:
+        if match is None or len(match[1]) > _STEP_DIGITS:
             return None
         norm = match[3] if pattern.groups > 2 else None  # noqa: PLR2004 - step, loss, norm
         return Point(int(match[1]), float(match[2]), None if norm is None else float(norm))
@@ -133,7 +136,15 @@ def read_plain_log(path: Path, columns: Columns) -> Curve:
             where=str(path),
             todo=f"known are {', '.join(FORMS)}, CSV, JSON lines and TensorBoard event files",
         )
-    return finish(path, best, (f"read as a log of {form}", *_notes(form, lines, best)))
+    notes = (f"read as a log of {form}", *_notes(form, lines, best))
+    return finish(path, best, notes, by_step=_interleaved(best))
+
+
+def _interleaved(points: Sequence[Point]) -> bool:
+    """Whether steps only ever go back by a row or two: ranks that print into one log, not restarts."""
+    moves = [after.step - before.step for before, after in pairwise(points)]
+    stride = median_low([move for move in moves if move > 0] or [1])
+    return min(moves, default=0) >= -2 * stride
 
 
 def _notes(form: str, lines: Sequence[str], points: Sequence[Point]) -> list[str]:

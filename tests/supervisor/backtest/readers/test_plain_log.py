@@ -117,3 +117,14 @@ def test_megatron_tells_a_nan_by_leaving_the_loss_out(tmp_path: Path) -> None:
 
 def test_a_step_that_is_no_number_is_passed_over(tmp_path: Path) -> None:
     assert len(read(tmp_path, "{'loss': 2.5, 'step': 1e999}\n{'loss': 2.5, 'step': 1}\n").points) == 1
+    assert len(read(tmp_path, f"iter {'9' * 5000}: loss 2.5, x\niter 1: loss 2.5, x\n").points) == 1
+
+
+def test_ranks_that_print_into_one_log_are_no_restarts(tmp_path: Path) -> None:
+    ranks = [(rank, step) for step in range(0, 400, 10) for rank in (0, 1)]
+    late = sorted(ranks, key=lambda one: one[1] + 15 * one[0])
+    curve = read(tmp_path, "".join(f"[rank{rank}]: iter {step}: loss 3.5, time 1ms\n" for rank, step in late))
+    assert [point.step for point in curve.points] == list(range(0, 400, 10))
+    restarted = [*range(0, 400, 10), *range(200, 600, 10)]
+    curve = read(tmp_path, "".join(f"iter {step}: loss 3.5, time 1ms\n" for step in restarted))
+    assert [point.step for point in curve.points] == restarted
