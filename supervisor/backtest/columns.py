@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ _NORM = (
     "optim_total_grad_norm",
     "grads_norm",
 )
+
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_TENSOR = re.compile(r"tensor\(([^,()]+)(?:,.*)?\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +115,26 @@ def plain(name: str) -> str:
 
 
 def number(text: object) -> float | None:
-    """A cell as a number; "nan" and "inf" are numbers; None for an empty cell. Raises `ValueError` for any other text."""
+    """A cell as a number; None for an empty cell.
+
+    "nan" and "inf" are numbers, and so are "1,234.5" and what PyTorch prints of a loss that was logged as a tensor.
+    What is too large for a float is infinite. Raises `ValueError` for any other text.
+    """
     if text is None or isinstance(text, bool):
         return None
     if isinstance(text, int | float):
-        return float(text)
+        try:
+            return float(text)
+        except OverflowError:
+            return math.inf if text > 0 else -math.inf
     word = str(text).strip()
     if not word or word.lower() in ("none", "null", "na", "-"):
         return None
+    tensor = _TENSOR.fullmatch(word)
+    if tensor is not None:
+        word = tensor[1]
+    elif _THOUSANDS.fullmatch(word):
+        word = word.replace(",", "")
     return float(word)
 
 

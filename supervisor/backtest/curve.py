@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,6 +11,9 @@ from statistics import median_low
 from stormsail.workers.detect.rules.row import Row
 
 _STRIDES = 9  # steps between rows are the median of so many
+_BEGINNING_ROWS = 50  # a log whose first step is further on begins in the middle of a run
+_SAME_LOSS = 0.1  # of the first loss: two seeds of one model begin closer together than that
+_OUT_OF_ORDER = 0.05  # of the rows: no run is restarted that often
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,54 @@ def rows_of(points: Sequence[Point], *, restarted: bool = False) -> Iterator[Row
         restarted: The first of them is the first after a restart.
     """
     gaps = _gaps(points[: _STRIDES + 1])
+    starts = set(run_starts(points))
     last: int | None = None
-    for point in points:
-        restart = restarted if last is None else point.step < last
+    for index, point in enumerate(points):
+        restart = restarted if last is None else point.step < last and index not in starts
         if last is not None and point.step > last:
             gaps = [*gaps[-_STRIDES + 1 :], point.step - last]
         yield Row(point.step, point.loss, point.grad_norm, median_low(gaps) if gaps else 1, restart)
         last = point.step
+
+
+def run_starts(points: Sequence[Point]) -> list[int]:
+    """Where another run begins in the same log: its step and its loss are about those of the first row again.
+
+    A restart from a checkpoint also goes back, but its loss stays down. Where the loss has not come down yet, and in a
+    log that begins in the middle of a run, the two look alike: it is taken as a restart.
+    """
+    if not points:
+        return []
+    stride = median_low(_gaps(points[: _STRIDES + 1]) or [1])
+    first = points[0]
+    if first.step > _BEGINNING_ROWS * stride or not math.isfinite(first.loss):
+        return []
+    margin = _SAME_LOSS * abs(first.loss)
+    starts: list[int] = []
+    lowest = first.loss
+    for index, (before, after) in enumerate(pairwise(points), start=1):
+        again = after.step < before.step and abs(after.step - first.step) <= stride
+        if again and abs(after.loss - first.loss) <= margin < first.loss - lowest:
+            starts.append(index)
+            lowest = after.loss
+        elif after.loss < lowest:
+            lowest = after.loss
+    return starts
+
+
+def in_order(points: Sequence[Point]) -> Sequence[Point]:
+    """The points by step if their order cannot be that of time, as in a table with the newest row first; else as given.
+
+    A run that was restarted goes back now and then, and one that counts its steps anew in each epoch always to the
+    first; neither is out of order.
+    """
+    backs = [after.step for before, after in pairwise(points) if after.step < before.step]
+    if len(backs) <= max(1.0, _OUT_OF_ORDER * len(points)):
+        return points
+    stride = median_low(_gaps(points) or [1])
+    if all(abs(step - points[0].step) <= stride for step in backs):
+        return points
+    return sorted(points, key=lambda point: point.step)
 
 
 def merge_repeats(points: Iterable[Point]) -> tuple[list[Point], int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stormsail.supervisor.backtest.curve import Curve, Point, rows_of
+from stormsail.supervisor.backtest.curve import Curve, Point, rows_of, run_starts
 from stormsail.workers.detect.rules.registry import AnyRule
 from stormsail.workers.detect.rules.row import Finding, Kind, Level, Row
 from stormsail.workers.detect.rules.rule import Running
@@ -45,7 +45,7 @@ def run(
     """All alarms of all rules, by step.
 
     Args:
-        rules: Each begins anew.
+        rules: Each begins anew, and again where a second run begins in the log.
         curve: What is judged.
         past: Rows that the rules see before, without speaking.
         restarted: The curve begins with a restart. None: it does if it begins in the middle of a run of which
@@ -54,19 +54,22 @@ def run(
     if restarted is None:
         restarted = not past and bool(curve.points) and curve.points[0].step > NEAR_STEPS * curve.stride
     before, rows = list(rows_of(past)), list(rows_of(curve.points, restarted=restarted))
+    starts = frozenset(run_starts(curve.points))
     alarms: list[Alarm] = []
     for rule in rules:
         running = Running(rule)
         for row in before:
             running.observe(row)
-        alarms += _alarms_of(running, rows)
+        alarms += _alarms_of(running, rows, starts)
     return sorted(alarms, key=lambda alarm: alarm.step)
 
 
-def _alarms_of(running: Running[object], rows: Sequence[Row]) -> list[Alarm]:
+def _alarms_of(running: Running[object], rows: Sequence[Row], starts: frozenset[int]) -> list[Alarm]:
     voice = Voice()
     found: list[Alarm] = []
-    for row in rows:
+    for index, row in enumerate(rows):
+        if index in starts:  # nothing is known of another run
+            running, voice = Running(running.rule), Voice()
         finding = running.observe(row)
         if finding is None:
             continue

@@ -53,6 +53,10 @@ def parse_labels(text: str, where: str) -> tuple[Label, ...]:
         ConfigError: A column is missing, or a line is wrong.
     """
     reader = csv.DictReader(io.StringIO(text))
+    try:
+        lines = list(reader)
+    except csv.Error as error:
+        raise ConfigError(f"this is no CSV: {error}", where=f"{where}, line {reader.line_num}") from None
     missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
         raise ConfigError(
@@ -60,7 +64,7 @@ def parse_labels(text: str, where: str) -> tuple[Label, ...]:
             where=where,
             todo=f"the columns are {', '.join(COLUMNS)} and, if you like, kind",
         )
-    return tuple(_label(line, f"{where}, line {number}") for number, line in enumerate(reader, start=2))
+    return tuple(_label(line, f"{where}, line {number}") for number, line in enumerate(lines, start=2))
 
 
 def _label(line: dict[str, str], where: str) -> Label:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stormsail.platform.errors import ConfigError
-from stormsail.supervisor.backtest.columns import Columns
+from stormsail.supervisor.backtest.columns import Columns, choose
 from stormsail.supervisor.backtest.curve import Curve
 from stormsail.supervisor.backtest.labels import COLUMNS, Label, parse_labels
 from stormsail.supervisor.backtest.readers import csv_file, jsonl_file, mlflow_run, plain_log, tensorboard_file
+from stormsail.supervisor.backtest.readers.text import ending, read_text
 
 _TABLES = (".csv", ".tsv")
 _LINES = (".jsonl", ".ndjson", ".json")
@@ -51,15 +52,17 @@ def read_curves(names: Sequence[str], columns: Columns, *, tracking_uri: str | N
 
 def read_labels(path: Path) -> tuple[Label, ...]:
     """Read a file of labels. Raises `ConfigError`."""
-    return parse_labels(_text(path), str(path))
+    return parse_labels(read_text(path), str(path))
 
 
 def is_labels(path: Path) -> bool:
     """Whether a table holds labels rather than a curve, by its header."""
-    if path.suffix.lower() not in _TABLES:
+    if ending(path) not in _TABLES:
         return False
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        header = next(csv.reader([file.readline()]), [])
+    try:
+        header = next(csv.reader([read_text(path, errors="replace").partition("\n")[0]]), [])
+    except csv.Error:
+        return False
     return set(COLUMNS) <= set(header)
 
 
@@ -68,40 +71,67 @@ def _read_path(path: Path, columns: Columns) -> Curve:
         raise ConfigError("there is no such file", where=str(path), todo="name a file, a folder, or mlflow:RUN_ID")
     if is_labels(path):
         raise ConfigError("this is a file of labels, not a curve", where=str(path), todo=f"give it as --labels {path}")
+    return _read_file(path, columns)
+
+
+def _read_file(path: Path, columns: Columns) -> Curve:
     try:
-        return _read_file(path, columns)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"this is no text: {error.reason} at byte {error.start}", where=str(path)) from None
+        return _read_kind(path, columns)
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def _read_file(path: Path, columns: Columns) -> Curve:
-    ending = path.suffix.lower()
+def _read_kind(path: Path, columns: Columns) -> Curve:
     if _EVENTS in path.name:
         return tensorboard_file.read_tensorboard([path], columns)
-    if ending in _TABLES:
+    if ending(path) in _TABLES:
         return csv_file.read_csv(path, columns)
-    if ending in _LINES:
+    if ending(path) in _LINES:
         return jsonl_file.read_jsonl(path, columns)
-    return plain_log.read_plain_log(path, columns)
+    try:
+        return plain_log.read_plain_log(path, columns)
+    except ConfigError:
+        lines = _lines(path)
+        if sum(line.lstrip().startswith("{") for line in lines) > len(lines) // 2:
+            return jsonl_file.read_jsonl(path, columns)
+        if _is_table(lines, columns):
+            return csv_file.read_csv(path, columns)
+        raise
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines that are not blank; one empty line if there are none."""
+    return [line for line in read_text(path, errors="replace").splitlines() if line.strip()] or [""]
+
+
+def _is_table(lines: Sequence[str], columns: Columns) -> bool:
+    """Whether these are the lines of a table with a loss in it, whatever the file is called."""
+    separator = csv_file.separator_of(lines[0])
+    names = lines[0].split(separator)
+    try:
+        choose(names, columns, "")
+    except ConfigError:
+        return False
+    return len(names) > 1 and {len(line.split(separator)) for line in lines[1:2]} == {len(names)}
 
 
 def _read_folder(folder: Path, columns: Columns, found: Found) -> None:
     """Every curve in a folder, by name; event files beside each other are one run. Its own folders are left alone."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     events = [path for path in files if _EVENTS in path.name]
-    others = [path for path in files if path not in events and path.suffix.lower() in (*_TABLES, *_LINES, *_LOGS)]
+    others = [path for path in files if path not in events and ending(path) in (*_TABLES, *_LINES, *_LOGS)]
     before = len(found.curves)
     for path in others:
-        if is_labels(path):
-            continue
         try:
-            found.curves.append(_read_path(path, columns))
+            if not is_labels(path):
+                found.curves.append(_read_file(path, columns))
         except ConfigError as error:
             found.left_out.append(f"{error.where or path}: {error.what}")
     if events:
-        found.curves.append(tensorboard_file.read_tensorboard(events, columns))
+        try:
+            found.curves.append(tensorboard_file.read_tensorboard(events, columns))
+        except ConfigError as error:
+            found.left_out.append(f"{error.where or folder}: {error.what}")
     if len(found.curves) == before:
         known = ", ".join((*_TABLES, *_LINES, *_LOGS))
         raise ConfigError(
@@ -109,10 +139,3 @@ def _read_folder(folder: Path, columns: Columns, found: Found) -> None:
             where=str(folder),
             todo="\n".join(found.left_out),
         )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"the file cannot be read: {error.strerror}", where=str(path)) from error

@@ -129,6 +129,10 @@ def _remarks(request: Request, curves: Sequence[Curve], labels: Sequence[Label])
     unknown = [curve.name for curve in curves if curve.name not in known]
     if labels and unknown:
         remarks.append(f"no labels for {', '.join(unknown)}: not scored")
+    names = {curve.name for curve in curves}
+    lost = sorted(known - names)
+    if lost:
+        remarks.append(f"labels for {', '.join(lost)}: no such curve, not scored")
     for after in curves if request.continues is None else ():
         start = after.points[0].step
         for curve in curves:

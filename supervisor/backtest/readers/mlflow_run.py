@@ -7,7 +7,7 @@ import os
 from stormsail.platform.errors import ConfigError, TryLaterError
 from stormsail.supervisor.backtest.columns import Columns, choose
 from stormsail.supervisor.backtest.curve import Curve, Point
-from stormsail.supervisor.backtest.readers.csv_file import finish
+from stormsail.supervisor.backtest.readers.table import finish
 
 PREFIX = "mlflow:"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from stormsail.platform.errors import ConfigError
 from stormsail.supervisor.backtest.columns import Columns, choose
 from stormsail.supervisor.backtest.curve import Curve, Point
-from stormsail.supervisor.backtest.readers.csv_file import finish
+from stormsail.supervisor.backtest.readers.table import finish
 
 Field = tuple[int, int, int, bytes]
 """Number, wire type, value of a number, bytes of anything else."""
@@ -26,18 +26,25 @@ _MASK = 0xA282EAD8
 def read_tensorboard(paths: Sequence[Path], columns: Columns) -> Curve:
     """Read the event files of one run, oldest first; scalars are matched by step.
 
+    Of several files a damaged one is read up to its damage, with a note.
+
     Raises:
-        ConfigError: A file is damaged, or no scalar looks like a loss.
+        ConfigError: The only file is damaged, or no scalar looks like a loss.
     """
     where = str(paths[0].parent if len(paths) > 1 else paths[0])
     scalars: list[tuple[str, int, float]] = []
     notes: tuple[str, ...] = ()
     for path in paths:
-        for number, record in enumerate(_records(path), start=1):
-            if record is None:
-                notes = (*notes, f"{path.name} ends in the middle of a record: the job was killed there")
-            else:
-                scalars += _scalars(record, f"{path}, record {number}")
+        try:
+            for number, record in enumerate(_records(path), start=1):
+                if record is None:
+                    notes = (*notes, f"{path.name} ends in the middle of a record: the job was killed there")
+                else:
+                    scalars += _scalars(record, f"{path}, record {number}")
+        except ConfigError as error:
+            if len(paths) == 1:
+                raise
+            notes = (*notes, f"{path.name} is read up to its damage only: {error.what}")
     chosen = choose(list(dict.fromkeys(tag for tag, _, _ in scalars)), Columns(None, columns.loss, columns.norm), where)
     said = tuple(note for note in chosen.notes(columns) if "step column" not in note)
     return finish(Path(where), _joined(scalars, chosen.loss, chosen.norm), (*said, *notes))

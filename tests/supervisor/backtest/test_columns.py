@@ -52,7 +52,20 @@ def test_names_are_compared_without_case_and_signs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "value"), [("1e-3", 1e-3), (" 2 ", 2.0), ("", None), (None, None), ("None", None), (3, 3.0)]
+    ("cell", "value"),
+    [
+        ("1e-3", 1e-3),
+        (" 2 ", 2.0),
+        ("", None),
+        (None, None),
+        ("None", None),
+        (3, 3.0),
+        ("-1,234,567.5", -1234567.5),
+        ("1_000", 1000.0),
+        ("tensor(3.8)", 3.8),
+        ("tensor(3.8, device='cuda:0', grad_fn=<NllLossBackward0>)", 3.8),
+        (-(10**400), -math.inf),
+    ],
 )
 def test_cells_become_numbers(cell: object, value: float | None) -> None:
     assert number(cell) == value
@@ -63,6 +76,7 @@ def test_nan_and_infinity_are_numbers() -> None:
     assert number("-inf") == -math.inf
 
 
-def test_text_is_no_number() -> None:
-    with pytest.raises(ValueError, match="abc"):
-        number("abc")
+@pytest.mark.parametrize("text", ["abc", "1,00", "3,8", "tensor([3.8, 2])"])
+def test_text_is_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match="could not convert"):
+        number(text)

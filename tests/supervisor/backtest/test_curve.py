@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stormsail.supervisor.backtest.curve import Curve, Point, merge_repeats, rows_of
+from stormsail.supervisor.backtest.curve import Curve, Point, in_order, merge_repeats, rows_of, run_starts
 
 
 def points(*steps: int) -> list[Point]:
@@ -42,3 +42,34 @@ def test_a_curve_knows_its_stride_and_whether_it_has_norms() -> None:
     assert Curve("a", "a", tuple(points(7))).stride == 1
     assert not Curve("a", "a", tuple(points(7))).has_norm
     assert Curve("a", "a", (Point(0, 1.0, 0.5),)).has_norm
+
+
+def test_rows_in_another_order_are_sorted() -> None:
+    newest_first = points(*reversed(range(50)))
+    lexical = points(*sorted(range(200), key=str))
+    assert [point.step for point in in_order(newest_first)] == list(range(50))
+    assert [point.step for point in in_order(lexical)] == list(range(200))
+
+
+def test_restarts_and_epochs_that_count_anew_are_in_order() -> None:
+    for steps in ((*range(50), *range(30, 80)), tuple(step for _ in range(6) for step in range(10))):
+        given = points(*steps)
+        assert in_order(given) is given
+
+
+def descent(first: int, last: int) -> list[Point]:
+    return [Point(step, 2.0 + 8.0 / (1 + step)) for step in range(first, last)]
+
+
+def test_a_second_run_is_known_by_its_first_step_and_loss() -> None:
+    twice = descent(0, 100) + descent(0, 100)
+    assert run_starts(twice) == [100]
+    assert not any(row.restart for row in rows_of(twice))
+
+
+def test_a_restart_is_no_second_run() -> None:
+    assert run_starts(descent(0, 100) + descent(50, 120)) == []
+    assert run_starts([*descent(0, 100), Point(0, 2.1), Point(1, 2.1)]) == []
+    assert run_starts(descent(5000, 5100) + descent(5000, 5100)) == []
+    assert run_starts(points(0, 1, 0, 1)) == []
+    assert run_starts([]) == []

@@ -97,3 +97,9 @@ def test_a_fragment_is_judged_behind_a_calm_context() -> None:
     assert not run(preset("default"), fragment)
     alarms = run(preset("default"), fragment, calm_before(rows, 300))
     assert 11448 in {alarm.step for alarm in alarms if alarm.level is Level.INCIDENT}
+
+
+def test_two_runs_in_one_log_are_two_runs() -> None:
+    first, second = healthy(2, 400).points, healthy(4, 400).points
+    assert first[0].step == second[0].step
+    assert not [a for a in run(preset("default"), Curve("a", "a", (*first, *second))) if a.level is Level.INCIDENT]

@@ -35,3 +35,8 @@ def test_a_missing_column_is_named() -> None:
 def test_a_wrong_line_is_named(line: str) -> None:
     with pytest.raises(ConfigError, match="x, line 2"):
         parse_labels(HEAD + line + "\n", "x")
+
+
+def test_a_field_that_is_too_long_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no CSV"):
+        parse_labels(HEAD + "x" * 140_000, "x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,44 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(b"step,loss\n\xff\xfe\x00")
     with pytest.raises(ConfigError, match="no text"):
         names(tmp_path / "x.csv")
+
+
+def test_packed_files_are_read_by_what_is_in_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"step": 0, "loss": 3.0}\n'))
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_the_content_counts_where_the_ending_says_little(tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"step": step, "loss": 3.0}) + "\n" for step in range(3))
+    (tmp_path / "a.log").write_text("starting\n" + lines)
+    (tmp_path / "b.txt").write_text(CSV)
+    (tmp_path / "c.out").write_text("iter 0: loss 10.9, time 1ms\n", encoding="utf-16")
+    assert names(tmp_path) == ["a", "b", "c"]
+    curve = read_curves([str(tmp_path / "b.txt")], Columns(loss="loss")).curves[0]
+    assert [point.loss for point in curve.points] == [3.0, 2.9]
+
+
+@pytest.mark.parametrize("text", ["hello, this is a loss\nworld\n", ""])
+def test_a_log_of_something_else_stays_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.log").write_text(text)
+    with pytest.raises(ConfigError, match="known are nanoGPT"):
+        names(tmp_path / "a.log")
+
+
+def test_a_bad_event_file_leaves_the_rest_of_its_folder(folder: Path) -> None:
+    (folder / "events.out.tfevents.1").write_bytes(b"no event file at all")
+    found = read_curves([str(folder)], Columns())
+    assert len(found.curves) == 3
+    assert "checksum" in found.left_out[0]
+
+
+def test_labels_in_another_encoding_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_bytes((LABELS + "\u00e9,0,1,none\n").encode("latin-1"))
+    with pytest.raises(ConfigError, match="no text in UTF-8"):
+        read_labels(tmp_path / "labels.csv")
+
+
+def test_a_header_that_no_reader_takes_is_no_file_of_labels(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x" * 140_000)
+    assert not is_labels(tmp_path / "a.csv")

@@ -69,6 +69,7 @@ def test_curves_without_labels_are_named_and_not_scored(spike: str, tmp_path: Pa
     outcome = backtest(Request((spike,), labels=labels))
     assert outcome.scores[0].score.events == 0
     assert any("no labels for spike" in remark for remark in outcome.remarks)
+    assert "labels for other: no such curve, not scored" in outcome.remarks
 
 
 def test_a_wrong_preset_is_refused_before_anything_is_read() -> None:

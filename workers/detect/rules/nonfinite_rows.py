@@ -38,13 +38,15 @@ class NonfiniteRows(Rule[NonfiniteState]):
     patience: int = count(3, "rows in a row", "non-finite losses that make an incident")
     coarse_patience: int = count(2, "rows in a row", "the same where not every step is logged")
     norm_patience: int = count(20, "rows in a row", "non-finite norms beside finite losses that make an incident")
+    coarse_norm_patience: int = count(3, "rows in a row", "the same for rows ten or more steps apart")
 
     def _observe(self, state: NonfiniteState, row: Row) -> tuple[NonfiniteState, Finding | None]:
         if row.finite:
             return NonfiniteState(), None
-        if math.isfinite(row.loss):
+        if math.isfinite(row.loss) and row.loss != 0.0:  # a loss of exactly 0 is how Hugging Face logs one that is NaN
             after = NonfiniteState(0, state.norms + 1)
-            return after, self._finding(after.norms, self.norm_patience, "gradient norm")
+            patience = self.norm_patience if row.stride < 10 else self.coarse_norm_patience  # noqa: PLR2004 - steps
+            return after, self._finding(after.norms, patience, "gradient norm")
         after = NonfiniteState(state.losses + 1, state.norms)
         return after, self._finding(after.losses, self.patience if row.stride == 1 else self.coarse_patience, "loss")
 

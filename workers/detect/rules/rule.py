@@ -6,6 +6,7 @@ so that it can be part of a checkpoint. `Running` holds the two together for tho
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Generic, TypeVar, cast
@@ -16,6 +17,8 @@ from stormsail.platform.errors import CheckpointError
 from stormsail.workers.detect.rules.row import Finding, Kind, Level, Row
 
 S = TypeVar("S")
+
+_LONG = re.compile(r"\d{7,}\.\d+|\d{13,}")  # a loss of 1e308 in a reason; whole numbers below are steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Rule(ABC, Generic[S]):
         normal: float | None = None,
     ) -> Finding:
         """A finding of this rule, at its own level unless told otherwise."""
-        return Finding(level or self.level, self.kind, severity, reason, onset, normal)
+        return Finding(level or self.level, self.kind, severity, _LONG.sub(_shortened, reason), onset, normal)
 
 
 class Running(Generic[S]):
@@ -137,6 +140,10 @@ class Running(Generic[S]):
     def load(self, value: object) -> None:
         """Go back to a dumped state. Raises `CheckpointError`."""
         self.state = self.rule.load(value)
+
+
+def _shortened(figure: re.Match[str]) -> str:
+    return f"{float(figure[0]):.4g}"
 
 
 def dump_state(state: object) -> object:

@@ -45,9 +45,37 @@ def test_a_list_of_rows_is_read(tmp_path: Path) -> None:
     assert len(read(tmp_path, '[{"step": 1, "loss": 3}, {"step": 2, "loss": 2}]').points) == 2
 
 
-def test_a_broken_line_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"run\.jsonl, line 2"):
-        read(tmp_path, '{"step": 1, "loss": 3}\n{"step": \n')
+GOOD = "".join(f'{{"step": {step}, "loss": 3}}\n' for step in range(5))
+
+
+@pytest.mark.parametrize("tail", ['{"step": 5, "lo', '{"step": 5, "lo\n', '{"step": 5, "lo\0\0\0', "\0\0\0\0"])
+def test_a_file_that_was_cut_off_is_read_to_there(tmp_path: Path, tail: str) -> None:
+    curve = read(tmp_path, GOOD + tail)
+    assert [point.step for point in curve.points] == [0, 1, 2, 3, 4]
+    assert curve.notes == ("ends in the middle of a line: the job was killed there",)
+
+
+def test_a_broken_line_costs_itself_and_is_named(tmp_path: Path) -> None:
+    curve = read(tmp_path, 'Traceback\n{"step": -1, "loss": 3}\n' + GOOD)
+    assert len(curve.points) == 6
+    assert any("1 rows cannot be read" in note and "run.jsonl, line 1" in note for note in curve.notes)
+
+
+def test_zeros_before_a_line_do_no_harm(tmp_path: Path) -> None:
+    assert len(read(tmp_path, GOOD + '\0\0{"step": 5, "loss": 3}\n').points) == 6
+
+
+def test_mostly_broken_lines_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run\.jsonl, line 2: this line is no JSON"):
+        read(tmp_path, '{"step": 1, "loss": 3}\na\nb\nc\n')
+    with pytest.raises(ConfigError, match=r"run\.jsonl, line 1: this line is no JSON"):
+        read(tmp_path, "hello\n")
+
+
+def test_what_no_float_holds_is_infinite(tmp_path: Path) -> None:
+    curve = read(tmp_path, GOOD + f'{{"step": 5, "loss": {10**400}}}\n{{"step": {10**400}, "loss": 3}}\n')
+    assert curve.points[-1].loss == math.inf
+    assert any("has no step" in note for note in curve.notes)
 
 
 def test_the_metric_can_be_chosen(tmp_path: Path) -> None:

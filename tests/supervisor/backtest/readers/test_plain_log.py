@@ -88,3 +88,43 @@ def test_a_log_of_something_else_is_an_error_that_names_the_forms(tmp_path: Path
 def test_columns_cannot_be_chosen_in_a_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no columns"):
         read_plain_log(tmp_path / "x.log", Columns(loss="a"))
+
+
+@pytest.mark.parametrize("rank", ["[rank0]: ", "[default7]:", "0: ", "[2026-01-01 10:00:00] [INFO] "])
+@pytest.mark.parametrize("text", [NANOGPT, BUILD_FILE, BUILD_SCREEN, LLMC, LLMC_FILE])
+def test_what_launchers_put_before_a_line_does_no_harm(tmp_path: Path, rank: str, text: str) -> None:
+    marked = "".join(rank + line for line in text.splitlines(keepends=True))
+    assert repr(triples(read(tmp_path, marked))) == repr(triples(read(tmp_path, text)))
+
+
+def megatron(step: int, rest: str) -> str:
+    return f" iteration {step:8d}/  500000 | consumed samples: 9 | learning rate: 1E-4 | {rest} |\n"
+
+
+def test_megatron_tells_a_nan_by_leaving_the_loss_out(tmp_path: Path) -> None:
+    counted = "number of skipped iterations: {} | number of nan iterations: {}"
+    curve = read(
+        tmp_path,
+        megatron(1, "lm loss: 3.5E+00 | loss scale: 1.0 | grad norm: 0.3 | " + counted.format(0, 0))
+        + megatron(2, "loss scale: 1.0 | " + counted.format(1, 0))
+        + megatron(3, "loss scale: 1.0 | " + counted.format(1, 1))
+        + megatron(4, "loss scale: 1.0 | grad norm: nan | " + counted.format(0, 0)),
+    )
+    assert repr(triples(curve)) == repr([(1, 3.5, 0.3), (3, math.nan, None), (4, math.nan, math.nan)])
+    assert "its rows count 2 skipped iterations" in curve.notes
+    assert "its rows count 1 NaN iterations" in curve.notes
+
+
+def test_a_step_that_is_no_number_is_passed_over(tmp_path: Path) -> None:
+    assert len(read(tmp_path, "{'loss': 2.5, 'step': 1e999}\n{'loss': 2.5, 'step': 1}\n").points) == 1
+    assert len(read(tmp_path, f"iter {'9' * 5000}: loss 2.5, x\niter 1: loss 2.5, x\n").points) == 1
+
+
+def test_ranks_that_print_into_one_log_are_no_restarts(tmp_path: Path) -> None:
+    ranks = [(rank, step) for step in range(0, 400, 10) for rank in (0, 1)]
+    late = sorted(ranks, key=lambda one: one[1] + 15 * one[0])
+    curve = read(tmp_path, "".join(f"[rank{rank}]: iter {step}: loss 3.5, time 1ms\n" for rank, step in late))
+    assert [point.step for point in curve.points] == list(range(0, 400, 10))
+    restarted = [*range(0, 400, 10), *range(200, 600, 10)]
+    curve = read(tmp_path, "".join(f"iter {step}: loss 3.5, time 1ms\n" for step in restarted))
+    assert [point.step for point in curve.points] == restarted

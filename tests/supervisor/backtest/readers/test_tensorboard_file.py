@@ -105,3 +105,12 @@ def test_what_other_writers_make_can_be_read(tmp_path: Path) -> None:
             writer.add_scalar("loss", 3.0 - step / 4, step)
     (path,) = tmp_path.glob("*tfevents*")
     assert [point.loss for point in read_tensorboard([path], Columns()).points] == [3.0, 2.75, 2.5, 2.25, 2.0]
+
+
+def test_of_several_files_a_damaged_one_is_read_to_its_damage(tmp_path: Path) -> None:
+    first = write(tmp_path / "events.out.tfevents.1", scalar("loss", 1, 3.0), scalar("loss", 2, 3.0))
+    first.write_bytes(first.read_bytes()[:-1] + b"\0")
+    second = write(tmp_path / "events.out.tfevents.2", scalar("loss", 3, 3.0))
+    curve = read_tensorboard([first, second], Columns())
+    assert [point.step for point in curve.points] == [1, 3]
+    assert any("up to its damage" in note for note in curve.notes)

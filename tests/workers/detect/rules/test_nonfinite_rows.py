@@ -33,3 +33,14 @@ def test_where_not_every_step_is_logged_two_are_enough() -> None:
 def test_a_norm_may_overflow_for_a_while() -> None:
     rows = [Row(step, 3.0, math.inf) for step in range(20)]
     assert levels(*rows) == [Level.WATCH] * 19 + [Level.INCIDENT]
+
+
+def test_a_loss_of_exactly_zero_beside_such_a_norm_is_none() -> None:
+    rows = [Row(step, 0.0, NAN) for step in range(3)]
+    assert levels(*rows) == [Level.WATCH, Level.WATCH, Level.INCIDENT]
+    assert levels(Row(0, 0.0, 0.0), Row(1, 0.0)) == [None, None]
+
+
+def test_in_rows_far_apart_no_scale_settles_for_long() -> None:
+    rows = [Row(step, 3.0, NAN, 10) for step in range(0, 30, 10)]
+    assert levels(*rows) == [Level.WATCH, Level.WATCH, Level.INCIDENT]

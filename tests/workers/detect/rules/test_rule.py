@@ -7,7 +7,7 @@ import math
 import pickle
 
 import pytest
-from tests.support.rows import after, calm
+from tests.support.rows import after, calm, findings
 
 from stormsail.platform.errors import CheckpointError
 from stormsail.workers.detect.rules.registry import RULES, AnyRule
@@ -80,3 +80,10 @@ def test_every_threshold_has_a_unit_and_a_meaning(rule: AnyRule) -> None:
     thresholds = rule.thresholds()
     assert thresholds
     assert all(one.unit and one.meaning and one.value == getattr(rule, one.name) for one in thresholds)
+
+
+@every_rule
+def test_no_reason_is_longer_than_a_line_whatever_the_loss(rule: AnyRule) -> None:
+    rows = calm(150)
+    said = findings(rule, rows + after(rows, *[(1e308, 1e308)] * 60))
+    assert all(len(finding.reason) < 200 for finding in said.values())
