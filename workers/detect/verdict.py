@@ -164,7 +164,7 @@ def _poisoned(state: DetectorState, seen: Observation) -> tuple[DetectorState, V
         fault=FaultKind.NONFINITE,
         onset=onset,
         severity=float(max(seen.nonfinite_gradients, 1)),
-        evidence=_numbers(seen),
+        evidence=numbers(seen),
         reason="weights or optimizer moments are not finite; only an earlier state helps",
     )
 
@@ -179,7 +179,7 @@ def _dropped(state: DetectorState, seen: Observation, policy: Policy) -> tuple[D
         fault=FaultKind.NONFINITE if used_up else None,
         onset=drops.first,
         severity=float(max(seen.nonfinite_gradients, 1)),
-        evidence=_numbers(seen) | {"drops_in_a_row": drops.row},
+        evidence=numbers(seen) | {"drops_in_a_row": drops.row},
         reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {patience}); {look}",
         layers=state.layers.outliers(seen.group_norms, policy.beside.layers),
     )
@@ -207,7 +207,7 @@ def _finite(state: DetectorState, seen: Observation, policy: Policy) -> tuple[De
         fault=FAULTS[first.kind] if kind is VerdictKind.INCIDENT else None,
         onset=seen.step if first.onset is None else min(first.onset, seen.step),
         severity=first.severity,
-        evidence=_numbers(seen) | _opinions(name, ordered),
+        evidence=numbers(seen) | _opinions(name, ordered),
         reason=first.reason,
         findings=ordered,
         clip_to=_clip_to(ordered) if kind is VerdictKind.WATCH and policy.on_watch == "clip" else math.inf,
@@ -241,7 +241,7 @@ def _about_rank(reading: RankReading, policy: Policy) -> list[tuple[str, Finding
     return [(RANKS, Finding(level, Kind.RANK, reading.z, reason))]
 
 
-def _numbers(seen: Observation) -> Evidence:
+def numbers(seen: Observation) -> Evidence:
     """The observation's figures; one that is not finite becomes its name, since JSON has no such number."""
     found: Evidence = {"nonfinite_gradients": seen.nonfinite_gradients, "tokens": seen.tokens}
     for name, value in (("loss", seen.loss), ("grad_norm", seen.grad_norm)):
