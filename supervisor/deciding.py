@@ -175,7 +175,15 @@ class Decider:
     def _stop_for_good(self, decision: ladder.Decision, asked: _Question) -> Directive:
         described, step = asked.described, asked.fault.step
         if decision.stop_exit_code == LadderExhaustedError.exit_code:
-            self._ledger.note("run.exhausted", step=step, reason=decision.reason, exit_code=4, durable=True)
+            self._ledger.note(
+                "run.exhausted",
+                step=step,
+                reason=decision.reason,
+                why=decision.action.removeprefix("stop: "),
+                tried=decision.tried,
+                exit_code=LadderExhaustedError.exit_code,
+                durable=True,
+            )
             self._ledger.move(RunEvent.LADDER_USED_UP)
         else:
             self._ledger.note(
