@@ -178,6 +178,11 @@ class NonfiniteSection(Section):
     """Non-finite gradients are never applied; this says how many dropped updates are too many."""
 
     patience: Positive = Field(3, description="dropped updates in a row that open an incident")
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        0.3,
+        description="share of dropped updates among the last 20 or so steps beyond which they do so too, from the tenth on; "
+        "1: never",
+    )
 
 
 class HangSection(Section):

@@ -171,16 +171,20 @@ def _poisoned(state: DetectorState, seen: Observation) -> tuple[DetectorState, V
 
 def _dropped(state: DetectorState, seen: Observation, policy: Policy) -> tuple[DetectorState, Verdict]:
     drops = state.drops.dropped(seen.step)
-    patience = policy.nonfinite.patience
-    used_up = drops.row >= patience
+    limits, lately = policy.nonfinite, drops.lately
+    in_row, often = drops.row >= limits.patience, lately.too_many(limits.share, limits.patience)
+    used_up = in_row or often
+    counted = f"{drops.row} in a row, limit {limits.patience}"
+    if often and not in_row:
+        counted = f"{lately.count} in all, {lately.share:.0%} of the last 20 or so steps, limit {limits.share:.0%}"
     cause, look = _CAUSES[math.isfinite(seen.loss)]
     return replace(state, drops=drops), Verdict(
         VerdictKind.INCIDENT if used_up else VerdictKind.DROP,
         fault=FaultKind.NONFINITE if used_up else None,
-        onset=drops.first,
+        onset=lately.onset(seen.step) if often and not in_row else drops.first,
         severity=float(max(seen.nonfinite_gradients, 1)),
-        evidence=numbers(seen) | {"drops_in_a_row": drops.row},
-        reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {patience}); {look}",
+        evidence=numbers(seen) | {"drops_in_a_row": drops.row, "drops_share": lately.share},
+        reason=f"non-finite {cause}, update dropped on all ranks ({counted}); {look}",
         layers=state.layers.outliers(seen.group_norms, policy.beside.layers),
     )
 

@@ -33,3 +33,11 @@ def test_where_not_every_step_is_logged_two_are_enough() -> None:
 def test_a_norm_may_overflow_for_a_while() -> None:
     rows = [Row(step, 3.0, math.inf) for step in range(20)]
     assert levels(*rows) == [Level.WATCH] * 19 + [Level.INCIDENT]
+
+
+def test_every_second_row_becomes_an_incident_and_every_fourth_does_not() -> None:
+    def found(every: int) -> list[Level | None]:
+        return levels(*(Row(step, NAN if step % every == 0 else 3.0) for step in range(120)))
+
+    assert found(2).index(Level.INCIDENT) == 18
+    assert Level.INCIDENT not in found(4)
