@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +120,20 @@ def test_one_that_dies_again_and_again_is_left_and_harms_nobody(
     ledger.flush(5.0)
     assert data_of(Journal.read(store), "alert.unusable")["why"].endswith("ended with -9 and stays away after 1 starts")
     assert kinds(Journal.read(store)).count("alert.unusable") == 1
+
+
+def test_a_line_that_breaks_off_is_no_reason_not_to_listen_any_more(
+    ledger: Ledger, folder: Path, store: FragileStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = desk(ledger, folder)
+    said: Any = SimpleNamespace(
+        stdout=['{"kind": "alert.se\n', '{"kind": "alert.sent", "channel": "x", "about": []}\n']
+    )
+    made._listen(said)
+    made.close()
+    ledger.flush(5.0)
+    assert kinds(Journal.read(store)) == ["alert.sent"]
+    assert "alert.se" in capfd.readouterr().err
 
 
 def test_one_that_never_answers_is_left_in_the_end(
