@@ -153,7 +153,10 @@ def batch_plan(config: RunConfig) -> BatchPlan:
 
 def ladder_in_words(config: RunConfig) -> tuple[str, ...]:
     """The ladder's limits, as sentences."""
-    dropped = f"{config.nonfinite.patience} dropped updates in a row open an incident; none is ever applied."
+    dropped = (
+        f"{config.nonfinite.patience} dropped updates in a row open an incident, and so does more than "
+        f"{config.nonfinite.share:.0%} of all for long; none is ever applied."
+    )
     if config.ladder.on_anomaly == "stop":
         return (
             _lost_process(config),

@@ -175,7 +175,15 @@ class Decider:
     def _stop_for_good(self, decision: ladder.Decision, asked: _Question) -> Directive:
         described, step = asked.described, asked.fault.step
         if decision.stop_exit_code == LadderExhaustedError.exit_code:
-            self._ledger.note("run.exhausted", step=step, reason=decision.reason, exit_code=4, durable=True)
+            self._ledger.note(
+                "run.exhausted",
+                step=step,
+                reason=decision.reason,
+                why=decision.action.removeprefix("stop: "),
+                tried=decision.tried,
+                exit_code=LadderExhaustedError.exit_code,
+                durable=True,
+            )
             self._ledger.move(RunEvent.LADDER_USED_UP)
         else:
             self._ledger.note(
@@ -255,10 +263,11 @@ class Decider:
     def _expected(
         self, ref: CheckpointRef | None, replay: tuple[LogSpan, ...], onset: int | None, count: int
     ) -> tuple[tuple[int, float], ...]:
-        """Recorded losses of the first steps after a restore, as far as they lie before the onset."""
+        """Recorded losses of the first steps after a restore, without a gap, as far as they lie before the onset."""
         first = replay[-1].stop if replay else ref.step if ref else 0
         stop = first + count if onset is None else min(first + count, onset)
-        return self._ledger.losses_between(first, stop)
+        known = enumerate(self._ledger.losses_between(first, stop), start=first)
+        return tuple((step, loss) for expected, (step, loss) in known if step == expected)
 
     def _new_generation(self, ref: CheckpointRef | None, replay: tuple[LogSpan, ...], reason: str) -> int:
         """Claim the next generation; it forks where the loaded state, or the log that goes on from it, ends."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.diagnosis import Cause, Diagnosis, ReplayPlan, ReplayResult
-from stormsail.platform.messages import Incident, StepRow
+from stormsail.platform.messages import FaultKind, Incident, StepRow
 from stormsail.supervisor.classify import Case, classify, open_case
 from stormsail.supervisor.diagnose import plan_replay
 from stormsail.supervisor.ledger import Ledger
@@ -35,6 +35,9 @@ class Diagnosing:
         """
         self._open = None
         if not self._config.diagnose.enabled or self._ledger.record.ladder.numeric is not None:
+            return None
+        if incident.kind is FaultKind.DESYNC:
+            self._skip(incident, "ranks disagreed about the plan; a replay says nothing about that")
             return None
         rows = self._ledger.rows_before(incident.step, TRACE_STEPS)
         case = open_case(trace_of(rows, incident), incident.onset)

@@ -85,12 +85,14 @@ def decide(
         episode = replace(episode, tier=Tier.EXHAUSTED)
         state = with_episode(state, episode, numeric=fault.kind.numeric)
         reason = f"{reasons.what(fault.kind, fault.step, fault.detail)}: {why}; a person must look"
-        return _stop(state, episode, lr_events, run_precision, reason=reason, why=f"{why}; a person must look")
+        stop = _stop(state, episode, lr_events, run_precision, reason=reason, why=f"{why}; a person must look")
+        return replace(stop, tried=fault.mildest is not Tier.EXHAUSTED)
     if policy.stop_on_anomaly and fault.kind.numeric:
         # The tier counts as not tried: should a person let the run repair itself later, it is the first one.
         why = "ladder.on_anomaly is `stop`; a person must look"
         reason = f"{reasons.what(fault.kind, fault.step, fault.detail)}: {why}"
-        return replace(_stop(state, episode, lr_events, run_precision, reason=reason, why=why), tier=Tier.EXHAUSTED)
+        stop = _stop(state, episode, lr_events, run_precision, reason=reason, why=why)
+        return replace(stop, tier=Tier.EXHAUSTED, tried=False)
     return repairs.repair(
         repairs.Case(
             state=state,

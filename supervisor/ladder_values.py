@@ -88,7 +88,8 @@ class Decision:
         skip: All sample ranges [start, stop) to leave out.
         reason: What happened and what is done about it, in one line.
         action: Its second half: what is done.
-        stop_exit_code: Set if the run stops instead: 4 the ladder is used up, 6 the user's code failed.
+        stop_exit_code: Set if the run stops instead: 4 a person must look, 6 the user's code failed.
+        tried: Whether a run that stops with 4 has used up its repairs; otherwise none was to be tried.
     """
 
     state: LadderState
@@ -104,6 +105,7 @@ class Decision:
     reason: str
     action: str
     stop_exit_code: int | None = None
+    tried: bool = True
 
     def to_json(self) -> dict[str, object]:
         """Return the fields of the journal's `ladder.decided` event, as plain JSON values."""

@@ -24,4 +24,5 @@ def in_shadow(decision: Decision) -> Decision:
         action=f"stop: {left}",
         reason=f"{decision.reason}; {left}",
         stop_exit_code=LadderExhaustedError.exit_code,
+        tried=False,
     )

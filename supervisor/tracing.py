@@ -19,7 +19,7 @@ def trace_of(rows: Sequence[StepRow], incident: Incident) -> Trace:
 
     Args:
         rows: Finished steps of the live line, by step.
-        incident: What rank 0 reported; its step has no row.
+        incident: What rank 0 reported; its step has no row, and none is made up where the evidence has no loss.
     """
     last = [row for row in rows if row.step < incident.step][-TRACE_STEPS:]
     names = next((found for row in reversed(last) if (found := _layers(row))), ())
@@ -28,6 +28,8 @@ def trace_of(rows: Sequence[StepRow], incident: Incident) -> Trace:
         _trace_row(row, names, restored=before is not None and before != row.generation)
         for before, row in zip(generations, last, strict=False)
     ]
+    if "loss" not in incident.evidence:
+        return Trace(names, tuple(traced))
     begun = bool(last) and last[-1].generation != incident.generation
     return Trace(names, (*traced, _own_row(incident, restored=begun)))
 

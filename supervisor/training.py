@@ -88,8 +88,9 @@ def raise_outcome(place: RunPlace, error: StormsailError | None) -> None:
             telling.tell(last) or "stopped", todo=f"go on with `stormsail train`; run {place.name!r} is kept"
         )
     if record.outcome == "exhausted":
+        tried = last.data.get("tried", True)  # an older journal does not say
         raise LadderExhaustedError(
-            f"every repair was tried: {last.data['reason']}",
+            f"{'every repair was tried' if tried else 'a person must look'}: {last.data['reason']}",
             todo=f"everything is kept; read `stormsail report {place.name}`",
         )
     raise _failure(last, record.exit_code, place)

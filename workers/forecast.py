@@ -29,6 +29,7 @@ _HIDDEN = 16
 _BATCH = 8
 _LEAST = 4 * _WINDOW  # losses before the LSTM speaks
 _WAITING = 256
+_LEAST_SIGMA = 1e-9  # nats; a loss that is 0 for long has a band of width 0
 _SIGMA_FLOOR = 0.05  # in units of the window's scale
 
 Say = Callable[..., object]
@@ -122,7 +123,9 @@ class Forecasts:
         if step <= self._last_step:  # rolled back: what was learnt of the curve stays, what was forecast does not
             self._bands = {}
         self._last_step = step
-        found = {name: (loss - bands[0][0]) / bands[0][1] for name, bands in self._bands.items() if bands}
+        found = {
+            name: (loss - bands[0][0]) / max(bands[0][1], _LEAST_SIGMA) for name, bands in self._bands.items() if bands
+        }
         self._count(found)
         self._bands = {name: bands[1:] for name, bands in self._bands.items()}
         self._past.append(loss)

@@ -11,7 +11,7 @@ from stormsail.workers.detect.policy import Policy
 from stormsail.workers.detect.rules.robust_spike import RobustSpike, RobustSpikeState
 from stormsail.workers.detect.rules.row import Finding
 from stormsail.workers.detect.stragglers import Slowness, read_slowness
-from stormsail.workers.detect.verdict import Observation, Verdict, VerdictKind, judge
+from stormsail.workers.detect.verdict import Observation, Verdict, VerdictKind, judge, numbers
 from stormsail.workers.detect.voice import NEAR_STEPS, Voice
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.plan import Plan, differences
@@ -67,7 +67,13 @@ class Judge:
             session.unproven = False
         broken = session.continuity.check(step, seen.loss)
         if broken and self.verdict.kind is not VerdictKind.INCIDENT:
-            self.verdict = Verdict(VerdictKind.INCIDENT, fault=FaultKind.RESUME_FAULT, onset=step, reason=broken)
+            self.verdict = Verdict(
+                VerdictKind.INCIDENT,
+                fault=FaultKind.RESUME_FAULT,
+                onset=step,
+                evidence=self.verdict.evidence or numbers(self.seen),
+                reason=broken,
+            )
         self._slow_shares, self.slowness = read_slowness(
             self._slow_shares, tuple(seen.own_s.tolist()), self._policy.ranks, self._policy.beside.stall
         )

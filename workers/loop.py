@@ -313,7 +313,10 @@ class StepLoop:
                 self.log.append(self.session.engine, self._facts(step, done, row))
 
     def _facts(self, step: int, done: Update, row: StepRow | None) -> Facts:
-        """What the gradient log holds of a step besides the gradient; only rank 0 judges and writes rows."""
+        """What the gradient log holds of a step besides the gradient; only rank 0 judges and writes rows.
+
+        Without the row's values: the thread that sends the row is filling them in.
+        """
         seen = self.judge.seen if row is not None else None
         return Facts(
             generation=self.session.directive.generation,
@@ -322,7 +325,7 @@ class StepLoop:
             applied=self.session.position.applied,
             tokens=self.session.position.tokens,
             seen={} if seen is None else dataclasses.asdict(seen),
-            row={} if row is None else dataclasses.asdict(row),
+            row={} if row is None else dataclasses.asdict(dataclasses.replace(row, values={})),
         )
 
     # ------------------------------------------------------------------ snapshot

@@ -139,7 +139,9 @@ def update_squares(engine: ZeroEngine) -> tuple[float, ...] | None:
     for first, second, epsilon, correction in moments:
         update = first / second.sqrt().add_(epsilon)
         square = (float(torch.linalg.vector_norm(update)) * correction) ** 2 if update.numel() else 0.0
-        squares.append(square if math.isfinite(square) else math.inf)
+        # An infinite second moment makes an update of 0, so it is looked at by itself.
+        whole = math.isfinite(square) and (not second.numel() or math.isfinite(float(second.max())))
+        squares.append(square if whole else math.inf)
     return tuple(engine.groups.sums(squares))
 
 

@@ -94,7 +94,7 @@ def subject(alerts: Sequence[Alert]) -> str:
     first = ordered[0]
     total = sum(alert.count for alert in ordered)
     more = f" (and {total - 1} more)" if total > 1 else ""
-    return f"[{first.level}] {first.run}: {first.title}{more}"
+    return _sendable(f"[{first.level}] {first.run}: {first.title}{more}")
 
 
 def body(alerts: Sequence[Alert]) -> str:
@@ -104,7 +104,7 @@ def body(alerts: Sequence[Alert]) -> str:
     left = ordered[_MOST_PARAGRAPHS:]
     if left:
         parts.append(f"and {len(left)} more: {'; '.join(alert.title for alert in left)}"[:_LONGEST])
-    return "\n\n".join(parts)
+    return _sendable("\n\n".join(parts))
 
 
 def _ordered(alerts: Sequence[Alert]) -> list[Alert]:
@@ -124,6 +124,11 @@ def _paragraph(alert: Alert) -> str:
         f"Look: {alert.look}",
     ]
     return "\n".join(lines)
+
+
+def _sendable(text: str) -> str:
+    """The text without halves of characters, which no channel can send; an error's words may hold some."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _short(text: str) -> str:

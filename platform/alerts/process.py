@@ -128,6 +128,10 @@ class Sender:
         except DeliveryError as error:
             self._not_sent(alerts, error)
             return
+        except Exception as error:  # noqa: BLE001 - a message that cannot be sent must not end its channel
+            sys.stderr.write(self._hide(traceback.format_exc()))
+            self._not_sent(alerts, DeliveryError(f"{type(error).__name__}: {error}", permanent=True))
+            return
         with self._changed:
             self._box = pacing.succeeded(self._box, time.monotonic())
             self._delayed = False
@@ -137,14 +141,14 @@ class Sender:
         why, now = self._hide(error.what), time.monotonic()
         with self._changed:
             if error.permanent:
-                self._box = pacing.dropped(self._box, now)
+                self._box = pacing.refused(self._box, now)
                 self._tell_failed(alerts, why)
                 return
-            self._box = pacing.failed(self._box, now, error.retry_after_s)
-            if pacing.hopeless(self._box, self._pace, now):
-                given_up = self._box.waiting
-                self._box = pacing.dropped(self._box, now)
-                self._tell_failed(given_up, why)
+            self._box = pacing.failed(self._box, self._pace, now, error.retry_after_s)
+            if hopeless := pacing.hopeless(self._box, self._pace, now):
+                self._box = pacing.given_up(self._box, hopeless, now)
+                self._tell_failed(hopeless, why)
+            if self._box.empty:
                 return
             first, self._delayed = not self._delayed, True
         if first:
@@ -199,12 +203,13 @@ def main() -> int:
     settings = SenderSettings.from_line(sys.stdin.readline())
     section = AlertsSection.model_validate(settings.alerts, strict=False)
     variables = kept_variables(Path(settings.variables), os.environ)
-    lock = threading.Lock()
+    lock, wire = threading.Lock(), sys.stdout
+    sys.stdout = sys.stderr  # what a library prints is for the log
 
     def say(kind: str, **data: object) -> None:
         with lock:
-            sys.stdout.write(json.dumps({"kind": kind, **data}) + "\n")
-            sys.stdout.flush()
+            wire.write(json.dumps({"kind": kind, **data}) + "\n")
+            wire.flush()
 
     return 0 if serve(senders_for(section, variables, say), sys.stdin) else 1
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 from stormsail.platform.config.model import AlertsSection
 from stormsail.platform.errors import ConfigError
@@ -89,13 +90,21 @@ def kept_variables(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 def scrub(text: str, secrets: Iterable[str]) -> str:
     """The text with every secret, and every line of one, replaced by stars."""
-    parts = {part for secret in secrets for line in (secret, *secret.split()) for part in (line, _behind_host(line))}
+    parts = {part for secret in secrets for line in (secret, *secret.split()) for part in (line, *_telling_parts(line))}
     for part in sorted(parts, key=len, reverse=True):
         if len(part) >= _SHORTEST:
             text = text.replace(part, HIDDEN)
     return text
 
 
-def _behind_host(url: str) -> str:
-    """What follows the host in an address: the part that must stay secret, and that errors like to show alone."""
-    return url.partition("://")[2].partition("/")[2]
+def _telling_parts(url: str) -> tuple[str, ...]:
+    """The parts of an address that must stay secret, and that errors like to show alone.
+
+    That is what follows the host, and where a user is named before it, that user, the password, and all three as one.
+    """
+    host, _, behind = url.partition("://")[2].partition("/")
+    user, named, _ = host.rpartition("@")
+    if not named:
+        return (behind,)
+    password = user.partition(":")[2]
+    return (behind, host, user, password, unquote(password))

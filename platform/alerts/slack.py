@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import urllib.error
 import urllib.request
@@ -9,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from stormsail.platform.alerts.delivery import DeliveryError
 
@@ -21,7 +22,7 @@ class SlackChannel:
     """Posts messages to a webhook.
 
     Args:
-        url: The webhook's address; whoever has it may post, so it is a secret.
+        url: The webhook's address; whoever has it may post, so it is a secret. It may name a user and a password.
         timeout_s: Limit of each wait.
 
     Raises:
@@ -31,9 +32,11 @@ class SlackChannel:
     name = "slack"
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise DeliveryError("the webhook's address must begin with http:// or https://", permanent=True)
-        self._url = url
+        self._url, user = _split(url)
+        self._headers = {"Content-Type": "application/json", "User-Agent": "stormsail"}
+        if user:
+            named = user if ":" in user else f"{user}:"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(unquote(named).encode()).decode()}"
         self._timeout_s = timeout_s
         self._opener = urllib.request.build_opener(_NoRedirect)
 
@@ -43,7 +46,7 @@ class SlackChannel:
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked above
             self._url,
             data=json.dumps({"text": text}).encode(),
-            headers={"Content-Type": "application/json", "User-Agent": "stormsail"},
+            headers=self._headers,
             method="POST",
         )
         try:
@@ -55,6 +58,21 @@ class SlackChannel:
         except (urllib.error.URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
             raise DeliveryError(f"the webhook cannot be reached: {reason or type(error).__name__}") from None
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The address without its user, and the user with the password; no error shows a part of either."""
+    try:
+        parts = urlsplit(url)
+        reachable = parts.port != 0 and parts.hostname
+    except ValueError:
+        raise DeliveryError("the webhook's address is no address", permanent=True) from None
+    if parts.scheme not in ("http", "https"):
+        raise DeliveryError("the webhook's address must begin with http:// or https://", permanent=True)
+    if not reachable:
+        raise DeliveryError("the webhook's address is no address", permanent=True)
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=host).geturl(), user
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

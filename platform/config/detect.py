@@ -6,6 +6,8 @@ A threshold that is null is that of the preset. The rules themselves, and what e
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -14,6 +16,22 @@ from stormsail.platform.config.section import Count, Fraction, Positive, Section
 
 Limit = Annotated[float, Field(gt=0.0)] | None
 Rows = Positive | None
+
+WITHOUT: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "quiet": ("oscillation",),
+        "article": (
+            "explosion",
+            "spike",
+            "resume",
+            "level_shift",
+            "slow_divergence",
+            "norm_precursor",
+            "oscillation",
+        ),
+    }
+)
+"""Sections whose rule a preset does not have, so that nothing set there has an effect."""
 
 
 class ExplosionLimits(Section):
@@ -199,3 +217,10 @@ class DetectSection(Section):
     forecast_limits: ForecastLimits = ForecastLimits()
     continuity: ContinuityLimits = ContinuityLimits()
     throughput: ThroughputLimits = ThroughputLimits()
+
+    def without_effect(self) -> Iterator[str]:
+        """Keys that are set though the preset has no rule that reads them."""
+        for section in WITHOUT.get(self.preset, ()):
+            for key, value in getattr(self, section):
+                if value is not None:
+                    yield f"detect.{section}.{key}"

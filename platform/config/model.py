@@ -178,6 +178,11 @@ class NonfiniteSection(Section):
     """Non-finite gradients are never applied; this says how many dropped updates are too many."""
 
     patience: Positive = Field(3, description="dropped updates in a row that open an incident")
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        0.3,
+        description="share of dropped updates among the last 20 or so steps beyond which they do so too, from the tenth on; "
+        "1: never",
+    )
 
 
 class HangSection(Section):
@@ -429,6 +434,14 @@ class RunConfig(Section):
         spike = self.detect.spike
         if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
             yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
+        for key in self.detect.without_effect():
+            yield f"{key} has no effect with detect.preset {self.detect.preset}, which has no such rule"
+        ranks = self.detect.ranks
+        if 0 < ranks.incident_steps < ranks.watch_steps:
+            yield (
+                f"detect.ranks.incident_steps ({ranks.incident_steps}) must be at least detect.ranks.watch_steps "
+                f"({ranks.watch_steps}), or 0 for never"
+            )
         rate = self.detect.throughput
         if rate.collapsed is not None and rate.recovered is not None and rate.collapsed >= rate.recovered:
             yield f"detect.throughput.collapsed ({rate.collapsed:g}) must be below detect.throughput.recovered"

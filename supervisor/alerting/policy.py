@@ -268,13 +268,15 @@ def _hardware(_event: Event, data: Mapping[str, Any], _before: Sequence[Event]) 
 
 
 def _exhausted(_event: Event, data: Mapping[str, Any], _before: Sequence[Event]) -> Words:
+    tried = data.get("tried", True)  # an older journal does not say
+    done = "every repair that was allowed" if tried else f"no repair: {data['why']}"
     return Words(
         level=Level.PAGE,
-        title="the ladder is used up; the run has stopped",
+        title="the ladder is used up; the run has stopped" if tried else "the run has stopped for a person",
         happened=str(data["reason"]),
-        done="every repair that was allowed; the run has stopped and everything is kept",
+        done=f"{done}; the run has stopped and everything is kept",
         todo="read the report, change what it points to, then start the same command again",
-        page="ladder-used-up",
+        page="ladder-used-up" if tried else "incident",
         key="end",
     )
 

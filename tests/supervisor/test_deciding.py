@@ -176,6 +176,12 @@ class TestDeciding:
         assert [step for step, _ in directive.expected_losses] == [10, 11]
         assert directive.exact
 
+    def test_behind_a_step_without_a_recorded_loss_nothing_is_expected(self, desk: Desk) -> None:
+        desk.decider.start()
+        desk.run_to(18, checkpoints=(10,))
+        del desk.ledger._losses[12]
+        assert [step for step, _ in desk.decide(lost_process(18)).expected_losses] == [10, 11]
+
     def test_a_rollback_cuts_the_learning_rate_and_so_expects_only_the_first_loss(self, desk: Desk) -> None:
         desk.decider.start()
         desk.run_to(36, checkpoints=(10, 20, 30))

@@ -166,3 +166,12 @@ def test_steps_of_an_older_generation_need_not_give_the_same_bits(played: Played
     asked = played.staff.hearing.incident(early)
     assert asked.experiment is not None
     assert (asked.experiment.start, asked.experiment.exact) == (20, False)
+
+
+def test_ranks_that_disagreed_are_not_diagnosed(played: Played) -> None:
+    """Their step has no loss, and a replay from a common state would find it healthy: that is no broken hardware."""
+    played.live(lambda _now, step: calm(step))
+    evidence: dict[str, Any] = {"reason": "ranks disagree", "detector": "plan", "ranks": [1], "batch": SEEN + 1}
+    asked = played.staff.hearing.incident(Incident(1, SEEN, SEEN, FaultKind.DESYNC, 1.0, evidence))
+    assert asked.experiment is None
+    assert "ranks disagreed about the plan" in played.noted("diagnosis.skipped")["why"]

@@ -121,6 +121,7 @@ def test_a_run_that_is_to_stop_at_anomalies_stops_at_the_first_and_changes_nothi
     assert (decision.tier, decision.stop_exit_code, decision.restore) == (Tier.EXHAUSTED, 4, None)
     assert (decision.lr_events, decision.fp32_until) == ((), None)
     assert "ladder.on_anomaly is `stop`; a person must look" in decision.reason
+    assert not decision.tried
     assert len(run.candidates) == 5
 
 
@@ -212,7 +213,7 @@ def test_after_tier_3_the_run_stops_for_a_person_with_exit_code_4() -> None:
     for _ in range(3):
         run.fault(FaultKind.PROCESS, 57)
     decision = run.fault(FaultKind.PROCESS, 57)
-    assert (decision.tier, decision.stop_exit_code) == (Tier.EXHAUSTED, 4)
+    assert (decision.tier, decision.stop_exit_code, decision.tried) == (Tier.EXHAUSTED, 4, True)
     assert "every tier was tried in episode 1" in decision.reason
 
 
@@ -349,7 +350,7 @@ def test_a_diagnosis_never_leads_down_the_ladder() -> None:
 
 def test_a_diagnosis_that_leaves_nothing_stops_at_once() -> None:
     decision = running().fault(FaultKind.SPIKE, 57, mildest=Tier.EXHAUSTED)
-    assert decision.stop_exit_code == 4
+    assert (decision.stop_exit_code, decision.tried) == (4, False)
     assert "the diagnosis leaves nothing to try" in decision.reason
 
 

@@ -283,7 +283,9 @@ class TestFaults:
         assert place.story[-3:] == ["fault.detected", "ladder.decided", "run.exhausted"]
         noted = data_of(place.events, "fault.detected")
         assert (noted["kind"], noted["onset"]) == ("spike", 25)
-        assert "ladder.on_anomaly" in data_of(place.events, "run.exhausted")["reason"]
+        ending = data_of(place.events, "run.exhausted")
+        assert "ladder.on_anomaly" in ending["reason"]
+        assert (ending["why"], ending["tried"]) == ("ladder.on_anomaly is `stop`; a person must look", False)
         report = json.loads(open_store(place.address).get(REPORT_KEY))
         assert (report["exit_code"], len(report["incidents"])) == (4, 1)
         assert CheckpointRef(1, 20) in {candidate.ref for candidate in ledger.candidates()}

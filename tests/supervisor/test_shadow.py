@@ -33,7 +33,7 @@ def test_a_resume_changes_nothing_of_what_is_computed_and_is_made() -> None:
 @pytest.mark.parametrize("tier", [Tier.ROLLBACK, Tier.FP32_REPLAY])
 def test_whatever_goes_further_is_told_and_the_run_stops_for_a_person(tier: Tier) -> None:
     made = in_shadow(replace(RESUME, tier=tier, action="tier 2, rollback to step 40"))
-    assert made.stop_exit_code == 4
+    assert (made.stop_exit_code, made.tried) == (4, False)
     assert "it would have been: tier 2, rollback to step 40" in made.reason
     assert made.action.startswith("stop: shadow mode")
 

@@ -23,8 +23,8 @@ def test_the_incidents_own_step_comes_last_with_what_its_evidence_says() -> None
     assert (own.batch, own.lr) == (77, 0.0)
 
 
-def test_evidence_without_figures_is_not_a_number() -> None:
-    assert math.isnan(trace_of([step_row(2)], incident()).rows[-1].loss)
+def test_no_row_is_made_up_where_the_evidence_has_no_loss() -> None:
+    assert [row.step for row in trace_of([step_row(2)], incident(detector="plan")).rows] == [2]
 
 
 def test_layers_are_known_where_a_row_was_sampled() -> None:

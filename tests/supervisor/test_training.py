@@ -56,6 +56,14 @@ def test_a_ladder_that_is_used_up_is_exit_code_4_and_names_the_report(played: Pl
     error = ended(played, "run.exhausted", reason="every tier was tried", exit_code=4)
     assert isinstance(error, LadderExhaustedError)
     assert "stormsail report run" in str(error)
+    assert "every repair was tried" in str(error)
+
+
+def test_a_run_that_stops_without_a_repair_says_so(played: Played) -> None:
+    error = ended(played, "run.exhausted", reason="ladder.on_anomaly is `stop`", tried=False, exit_code=4)
+    assert isinstance(error, LadderExhaustedError)
+    assert "every repair" not in str(error)
+    assert "ladder.on_anomaly is `stop`" in str(error)
 
 
 def test_an_error_of_the_users_code_comes_back_with_its_traceback(played: Played) -> None:

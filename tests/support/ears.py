@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -20,12 +21,14 @@ class Webhook:
     Attributes:
         url: Its address, with something secret in it.
         heard: The texts of the messages that came.
+        users: The user and password that each named, if it named one.
         answers: (status, headers) of the next answers; then 200.
         silent: Whether it accepts and never answers.
     """
 
     url: str = ""
     heard: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     silent: bool = False
     released: threading.Event = field(default_factory=threading.Event)
@@ -40,6 +43,8 @@ def webhook() -> Iterator[Webhook]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             ear.heard.append(body["text"])
+            if named := self.headers["Authorization"]:
+                ear.users.append(base64.b64decode(named.removeprefix("Basic ")).decode())
             if ear.silent:
                 ear.released.wait(30.0)
             status, headers = ear.answers.pop(0) if ear.answers else (200, {})

@@ -52,6 +52,12 @@ def test_how_far_and_how_often_is_a_setting() -> None:
         assert alarms == said
 
 
+def test_a_loss_that_is_zero_for_long_breaks_nothing() -> None:
+    judge = Forecasts(1, Limits())
+    values = [judge.hear(step, 0.0) for step in range(60)]
+    assert values[-1]["forecast.robust_z"] == 0.0
+
+
 def test_after_a_rollback_old_forecasts_are_not_compared_with() -> None:
     judge = Forecasts(1, Limits())
     losses = curve(100)

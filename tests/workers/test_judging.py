@@ -127,6 +127,8 @@ def test_losses_that_do_not_come_again_are_a_resume_fault(bench: Bench) -> None:
     bench.session.continuity = Continuity(((0, 5.0),), exact=False, limits=Limits())
     assert bench.see(CALM, CALM) is VerdictKind.INCIDENT
     assert bench.judge.verdict.fault is FaultKind.RESUME_FAULT
+    assert bench.judge.verdict.evidence["loss"] == 3.0
+    assert "grad_norm" in bench.judge.verdict.evidence
 
 
 def test_an_unproven_state_is_judged_from_the_first_finite_step(bench: Bench) -> None:

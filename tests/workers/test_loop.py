@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from typing import Any
@@ -46,6 +47,7 @@ from stormsail.workers.inject import DrillError, Injector
 from stormsail.workers.loop import StepLoop
 from stormsail.workers.session import Session
 from stormsail.workers.snapshot import SnapshotWriter
+from stormsail.workers.updating import Update
 
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
 
@@ -252,6 +254,15 @@ class TestWatching:
         assert all(row.values["time.compute_s"] > 0.0 for row in straight.rows)
         assert {row.values["loss_scale"] for row in straight.rows} == {1.0}
         assert {row.values["updates.overflowed"] for row in straight.rows} == {0.0}
+
+    def test_the_gradient_log_leaves_alone_what_the_sending_thread_fills_in(self, straight: Rank) -> None:
+        class Growing(dict[str, float]):
+            def items(self) -> Any:
+                raise RuntimeError("dictionary changed size during iteration")
+
+        row = dataclasses.replace(straight.rows[3], values=Growing())
+        facts = straight.loop._facts(3, Update("applied", 1.0), row)
+        assert (facts.row["step"], facts.row["loss"], facts.row["values"]) == (3, row.loss, {})
 
     def test_the_rules_know_how_long_one_pass_over_the_data_is(self, straight: Rank) -> None:
         known = [rule.data_period for rule in straight.session.policy.rules if isinstance(rule, Oscillation)]

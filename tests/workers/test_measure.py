@@ -120,6 +120,11 @@ def test_a_moment_that_is_not_finite_makes_an_infinite_update() -> None:
     assert update_squares(engine) == (math.inf,)  # type: ignore[arg-type] # as above
 
 
+def test_an_infinite_second_moment_does_not_pass_for_a_small_update() -> None:
+    engine = Engine([torch.ones(2)], moments=[(torch.ones(2), torch.tensor([1.0, math.inf]), 1e-8, 1.0)])
+    assert update_squares(engine) == (math.inf,)  # type: ignore[arg-type] # as above
+
+
 def test_an_optimizer_without_moments_has_no_such_figure() -> None:
     assert update_squares(Engine([torch.ones(1)])) is None  # type: ignore[arg-type] # as above
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from stormsail.platform.errors import CheckpointError, StateMismatchError
 from stormsail.workers.detect.layers import LayerLevels
-from stormsail.workers.detect.nonfinite import DropState
+from stormsail.workers.detect.nonfinite import DropState, Lately
 from stormsail.workers.detect.ranks import RankState
 from stormsail.workers.detect.rules.registry import AnyRule
 from stormsail.workers.detect.rules.row import Finding, Row
@@ -26,7 +26,7 @@ class DetectorState:
 
     Attributes:
         rules: The state of each rule, by its name; a rule that is not in it has seen nothing.
-        drops: Dropped updates in a row.
+        drops: Dropped updates, in a row and lately.
         layers: What is normal for each layer group.
         ranks: What is normal for each rank.
     """
@@ -67,6 +67,7 @@ class DetectorState:
         if not isinstance(value, dict) or not isinstance(value.get(_RULES), dict):
             raise _another_version("it is no state of detectors")
         saved, rest = value[_RULES], {key: part for key, part in value.items() if key != _RULES}
+        rest = _with_what_came_later(rest)
         states = {rule.name: _load(rule, saved[rule.name]) for rule in rules if rule.name in saved}
         try:
             known = _REST.validate_python(rest)
@@ -96,6 +97,14 @@ _REST = TypeAdapter(_Rest)
 def _rest_of(state: DetectorState) -> dict[str, object]:
     plain: dict[str, object] = _REST.dump_python(_Rest(state.drops, state.layers, state.ranks), mode="json")
     return plain
+
+
+def _with_what_came_later(rest: dict[str, Any]) -> dict[str, Any]:
+    """Checkpoints of before `lately` was counted are read as if nothing had been dropped lately."""
+    drops = rest.get("drops")
+    if not isinstance(drops, dict) or "lately" in drops:
+        return rest
+    return {**rest, "drops": {**drops, "lately": asdict(Lately())}}
 
 
 def _load(rule: AnyRule, saved: object) -> object:

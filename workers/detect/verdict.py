@@ -164,23 +164,27 @@ def _poisoned(state: DetectorState, seen: Observation) -> tuple[DetectorState, V
         fault=FaultKind.NONFINITE,
         onset=onset,
         severity=float(max(seen.nonfinite_gradients, 1)),
-        evidence=_numbers(seen),
+        evidence=numbers(seen),
         reason="weights or optimizer moments are not finite; only an earlier state helps",
     )
 
 
 def _dropped(state: DetectorState, seen: Observation, policy: Policy) -> tuple[DetectorState, Verdict]:
     drops = state.drops.dropped(seen.step)
-    patience = policy.nonfinite.patience
-    used_up = drops.row >= patience
+    limits, lately = policy.nonfinite, drops.lately
+    in_row, often = drops.row >= limits.patience, lately.too_many(limits.share, limits.patience)
+    used_up = in_row or often
+    counted = f"{drops.row} in a row, limit {limits.patience}"
+    if often and not in_row:
+        counted = f"{lately.count} in all, {lately.share:.0%} of the last 20 or so steps, limit {limits.share:.0%}"
     cause, look = _CAUSES[math.isfinite(seen.loss)]
     return replace(state, drops=drops), Verdict(
         VerdictKind.INCIDENT if used_up else VerdictKind.DROP,
         fault=FaultKind.NONFINITE if used_up else None,
-        onset=drops.first,
+        onset=lately.onset(seen.step) if often and not in_row else drops.first,
         severity=float(max(seen.nonfinite_gradients, 1)),
-        evidence=_numbers(seen) | {"drops_in_a_row": drops.row},
-        reason=f"non-finite {cause}, update dropped on all ranks ({drops.row} in a row, limit {patience}); {look}",
+        evidence=numbers(seen) | {"drops_in_a_row": drops.row, "drops_share": lately.share},
+        reason=f"non-finite {cause}, update dropped on all ranks ({counted}); {look}",
         layers=state.layers.outliers(seen.group_norms, policy.beside.layers),
     )
 
@@ -207,7 +211,7 @@ def _finite(state: DetectorState, seen: Observation, policy: Policy) -> tuple[De
         fault=FAULTS[first.kind] if kind is VerdictKind.INCIDENT else None,
         onset=seen.step if first.onset is None else min(first.onset, seen.step),
         severity=first.severity,
-        evidence=_numbers(seen) | _opinions(name, ordered),
+        evidence=numbers(seen) | _opinions(name, ordered),
         reason=first.reason,
         findings=ordered,
         clip_to=_clip_to(ordered) if kind is VerdictKind.WATCH and policy.on_watch == "clip" else math.inf,
@@ -241,7 +245,7 @@ def _about_rank(reading: RankReading, policy: Policy) -> list[tuple[str, Finding
     return [(RANKS, Finding(level, Kind.RANK, reading.z, reason))]
 
 
-def _numbers(seen: Observation) -> Evidence:
+def numbers(seen: Observation) -> Evidence:
     """The observation's figures; one that is not finite becomes its name, since JSON has no such number."""
     found: Evidence = {"nonfinite_gradients": seen.nonfinite_gradients, "tokens": seen.tokens}
     for name, value in (("loss", seen.loss), ("grad_norm", seen.grad_norm)):

@@ -14,9 +14,10 @@ _UNCLIPPED = 0.999
 
 
 def _ema(values: Sequence[float]) -> float:
-    """Exponential mean, 0.99 a step, over what is looked at."""
-    mean = values[0]
-    for value in values[1:]:
+    """Exponential mean, 0.99 a step, over what is finite of what is looked at; the newest where nothing is."""
+    finite = [value for value in values if math.isfinite(value)]
+    mean = finite[0] if finite else values[-1]
+    for value in finite[1:]:
         mean = 0.99 * mean + 0.01 * value
     return mean
 

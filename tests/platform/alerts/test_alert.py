@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from tests.support.ears import an_alert
 
@@ -53,3 +54,9 @@ def test_a_long_message_is_cut_and_says_so() -> None:
 def test_an_alert_survives_a_line_of_json() -> None:
     alert = an_alert(7, level=Level.PAGE)
     assert Alert.from_json(json.loads(json.dumps(alert.to_json()))) == alert
+
+
+def test_halves_of_characters_do_not_reach_a_channel() -> None:
+    broken = replace(an_alert(), title="lost \ud800", happened="\udcff", look="\udc80")
+    assert "lost ?" in subject([broken])
+    body([broken]).encode()

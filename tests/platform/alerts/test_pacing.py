@@ -7,7 +7,18 @@ from hypothesis import strategies as st
 from tests.support.ears import an_alert
 
 from stormsail.platform.alerts.alert import Level
-from stormsail.platform.alerts.pacing import Outbox, Pace, add, begin, dropped, due_s, failed, hopeless, succeeded
+from stormsail.platform.alerts.pacing import (
+    Outbox,
+    Pace,
+    add,
+    begin,
+    due_s,
+    failed,
+    given_up,
+    hopeless,
+    refused,
+    succeeded,
+)
 
 PACE = Pace(group_s=5.0, every_s=60.0, give_up_s=3600.0)
 
@@ -38,7 +49,7 @@ def test_while_one_is_sent_the_next_waits() -> None:
 
 
 def test_a_failed_message_waits_again_with_what_has_come_since() -> None:
-    box = failed(add(begin(add(Outbox(), an_alert(1), 0.0)), an_alert(2), 1.0), 10.0, None)
+    box = failed(add(begin(add(Outbox(), an_alert(1), 0.0)), an_alert(2), 1.0), PACE, 10.0, None)
     assert box.waiting[0].about == (1, 2)
     assert due_s(box, PACE) == 11.0
 
@@ -46,29 +57,45 @@ def test_a_failed_message_waits_again_with_what_has_come_since() -> None:
 def test_pauses_between_tries_grow_to_a_limit_and_honour_what_was_asked_for() -> None:
     box, pauses = add(Outbox(), an_alert(), 0.0), []
     for _ in range(12):
-        box = failed(begin(box), 0.0, None)
+        box = failed(begin(box), PACE, 0.0, None)
         pauses.append(box.retry_s)
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert pauses[-1] == 300.0
-    assert failed(begin(add(Outbox(), an_alert(), 0.0)), 0.0, 30.0).retry_s == 30.0
-    assert failed(begin(add(Outbox(), an_alert(), 0.0)), 0.0, 1e9).retry_s == 300.0
+    for asked_s, waited_s in ((30.0, 30.0), (900.0, 900.0), (1e9, PACE.give_up_s)):
+        assert failed(begin(add(Outbox(), an_alert(), 0.0)), PACE, 0.0, asked_s).retry_s == waited_s
 
 
 def test_one_success_forgets_the_failures() -> None:
-    box = succeeded(begin(failed(begin(add(Outbox(), an_alert(), 0.0)), 0.0, None)), 5.0)
+    box = succeeded(begin(failed(begin(add(Outbox(), an_alert(), 0.0)), PACE, 0.0, None)), 5.0)
     assert (box.failures, box.retry_s, box.empty) == (0, 0.0, True)
 
 
 def test_what_failed_for_too_long_is_given_up() -> None:
-    box = failed(begin(add(Outbox(), an_alert(), 0.0)), 1.0, None)
+    box = failed(begin(add(Outbox(), an_alert(), 0.0)), PACE, 1.0, None)
     assert not hopeless(box, PACE, 3600.0)
-    assert hopeless(box, PACE, 3601.0)
-    assert dropped(box, 3601.0).empty
+    assert hopeless(box, PACE, 3601.0) == box.waiting
+    left = given_up(box, box.waiting, 3601.0)
+    assert (left.empty, left.failures, dict(left.came_s)) == (True, 0, {})
     assert not hopeless(add(Outbox(), an_alert(), 0.0), PACE, 1e9)
 
 
+def test_what_has_just_come_is_not_given_up_with_what_is_old() -> None:
+    box = failed(begin(add(Outbox(), an_alert(1), 0.0)), PACE, 1.0, None)
+    box = add(add(box, an_alert(2, key="end"), 3590.0), an_alert(3, key="late"), 3595.0)
+    old = hopeless(box, PACE, 3601.0)
+    assert [alert.about for alert in old] == [(1,)]
+    left = given_up(box, old, 3601.0)
+    assert [alert.about for alert in left.waiting] == [(2,), (3,)]
+    assert (left.since_s, left.failures) == (3590.0, 1)
+
+
+def test_one_that_comes_again_is_news() -> None:
+    box = failed(begin(add(Outbox(), an_alert(1), 0.0)), PACE, 1.0, None)
+    assert not hopeless(add(box, an_alert(2), 3000.0), PACE, 3601.0)
+
+
 def test_a_refused_message_does_not_take_the_next_one_with_it() -> None:
-    box = dropped(add(begin(add(Outbox(), an_alert(1), 0.0)), an_alert(2), 1.0), 2.0)
+    box = refused(add(begin(add(Outbox(), an_alert(1), 0.0)), an_alert(2), 1.0), 2.0)
     assert [alert.about for alert in box.waiting] == [(2,)]
 
 
@@ -86,6 +113,7 @@ def test_nothing_is_lost_or_told_twice_whatever_happens(story: list[tuple[int, f
             told += [n for alert in box.sending for n in alert.about]
             box = succeeded(box, now_s)
         elif what == 3 and box.sending:
-            box = failed(box, now_s, None)
+            box = failed(box, PACE, now_s, None)
+        assert box.sending or set(box.came_s) == {(alert.run, alert.key) for alert in box.waiting}
     left = [n for alert in (*box.waiting, *box.sending) for n in alert.about]
     assert sorted(told + left) == list(range(1, number + 1))

@@ -138,16 +138,22 @@ def test_one_that_hangs_holds_nobody_up_and_is_told_at_the_end(line: Line, said:
     line.gate.set()
 
 
-def test_a_channel_with_a_bug_says_so_without_the_secret(
+def test_a_message_that_breaks_its_channel_is_told_without_the_secret_and_the_next_is_sent(
     line: Line, said: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line.broken = True
     made = sender(line, said)
-    made.add(an_alert())
-    assert within(lambda: said.kinds == ["alert.unusable"])
-    assert "***" in said.said[0][1]["why"]
-    assert not made.wait(1.0)
-    assert "KeyError" in capsys.readouterr().err
+    made.add(an_alert(1))
+    assert within(lambda: said.kinds == ["alert.failed"])
+    line.broken = False
+    assert said.said[0][1]["why"] == "KeyError: '***'"
+    made.add(an_alert(2))
+    made.end()
+    assert made.wait(10.0)
+    assert said.kinds == ["alert.failed", "alert.sent"]
+    shown = capsys.readouterr().err
+    assert "KeyError" in shown
+    assert "s3cr3t" not in shown
 
 
 def test_a_channel_without_its_secret_is_told_and_the_others_work(said: Ledger) -> None:
@@ -157,6 +163,13 @@ def test_a_channel_without_its_secret_is_told_and_the_others_work(said: Ledger) 
     assert set(made) == {"email"}
     assert said.kinds == ["alert.unusable"]
     assert serve(made, [])
+
+
+def test_an_address_that_is_none_is_told_and_the_others_work(said: Ledger) -> None:
+    mail = {"host": "localhost", "sender": "a@x", "to": ["b@x"]}
+    section = AlertsSection.model_validate({"slack": "env:HOOK", "email": mail})
+    assert set(senders_for(section, {"HOOK": "http://[abc"}, said)) == {"email"}
+    assert said.kinds == ["alert.unusable"]
 
 
 def test_settings_survive_the_line_that_they_travel_on() -> None:

@@ -78,3 +78,16 @@ def test_nothing_is_kept_where_nothing_is_referred_to(tmp_path: Path) -> None:
 )
 def test_no_part_of_a_secret_is_shown(text: str, clean: str) -> None:
     assert scrub(text, (URL, "tgram://bot/chat\nmailto://x")) == clean
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("nonnumeric port: 'hunter%32secret@127.0.0.1'", "nonnumeric port: '***@127.0.0.1'"),
+        ("cannot resolve bot:hunter%32secret@127.0.0.1", "cannot resolve ***"),
+        ("hunter2secret was refused", "*** was refused"),
+        ("no way to 127.0.0.1", "no way to 127.0.0.1"),
+    ],
+)
+def test_a_password_in_an_address_is_a_secret_too(text: str, clean: str) -> None:
+    assert scrub(text, ("https://bot:hunter%32secret@127.0.0.1/hooks/abcdef",)) == clean

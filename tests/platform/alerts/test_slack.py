@@ -64,6 +64,23 @@ def test_an_address_of_another_kind_is_refused() -> None:
         SlackChannel("file:///etc/passwd", timeout_s=1.0)
 
 
+def test_a_user_in_the_address_is_named_in_a_header_and_shown_nowhere(ear: Webhook) -> None:
+    url = ear.url.replace("://", "://bot:hunter2%40secret@")
+    SlackChannel(url, timeout_s=5.0).send("s", "b")
+    assert ear.heard == ["*s*\nb"]
+    assert ear.users == ["bot:hunter2@secret"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[abc", "https://bot:pass@host:port/hook", "https:///hook", "https://h:0/x", "https://h:99999/x"]
+)
+def test_what_is_no_address_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(DeliveryError) as caught:
+        SlackChannel(url, timeout_s=1.0)
+    assert caught.value.permanent
+    assert str(caught.value).startswith("the webhook's address is no address")
+
+
 NOW = "Sun, 29 Nov 2026 10:00:00 GMT"
 
 

@@ -33,3 +33,12 @@ def test_every_key_says_what_it_is() -> None:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         DetectSection.model_validate(wrong)
+
+
+@pytest.mark.parametrize(
+    ("preset", "keys"),
+    [("default", []), ("sensitive", []), ("quiet", []), ("article", ["detect.spike.z", "detect.spike.needed"])],
+)
+def test_what_the_preset_has_no_rule_for_has_no_effect(preset: str, keys: list[str]) -> None:
+    section = DetectSection.model_validate({"preset": preset, "spike": {"z": 5.0, "needed": 2, "of": None}})
+    assert list(section.without_effect()) == keys

@@ -8,7 +8,13 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from stormsail.platform.config.builtin_args import KINDS, builtins_of
-from stormsail.platform.config.detect import DetectSection, SpikeLimits, ThroughputLimits
+from stormsail.platform.config.detect import (
+    DetectSection,
+    OscillationLimits,
+    RanksLimits,
+    SpikeLimits,
+    ThroughputLimits,
+)
 from stormsail.platform.config.model import (
     Bf16OverflowFault,
     DrillSection,
@@ -111,7 +117,11 @@ def test_all_contradictions_are_told_one_a_line() -> None:
             train=TrainSection(steps=10),
             schedule=ScheduleSection(warmup_steps=10),
             detect=DetectSection(
-                spike=SpikeLimits(needed=4, of=3), throughput=ThroughputLimits(collapsed=0.9, recovered=0.8)
+                preset="quiet",
+                spike=SpikeLimits(needed=4, of=3),
+                oscillation=OscillationLimits(swing=0.1, data_period=0),
+                ranks=RanksLimits(watch_steps=3, incident_steps=2),
+                throughput=ThroughputLimits(collapsed=0.9, recovered=0.8),
             ),
             drill=DrillSection(faults=(KillFault(kind="kill", step=1, rank=2),), twin_step=11),
         )
@@ -119,6 +129,9 @@ def test_all_contradictions_are_told_one_a_line() -> None:
     assert [line.split()[0].rstrip(":") for line in lines] == [
         "schedule.warmup_steps",
         "detect.spike.needed",
+        "detect.oscillation.swing",
+        "detect.oscillation.data_period",
+        "detect.ranks.incident_steps",
         "detect.throughput.collapsed",
         "drill.twin_step",
         "drill.faults.0.rank",

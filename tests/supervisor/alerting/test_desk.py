@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,14 +92,48 @@ def test_a_channel_that_cannot_be_used_is_said(ledger: Ledger, folder: Path, sto
     assert "NO_SUCH_VARIABLE is not set" in data_of(Journal.read(store), "alert.unusable")["why"]
 
 
-def test_a_process_that_dies_is_said_and_harms_nobody(ledger: Ledger, folder: Path, store: FragileStore) -> None:
+@pytest.mark.parametrize("in_time", [True, False])
+def test_another_process_takes_the_place_of_one_that_died_and_sends_what_that_one_owed(
+    ledger: Ledger, folder: Path, store: FragileStore, ear: Webhook, in_time: bool
+) -> None:
     made = desk(ledger, folder)
     made._process.kill()
     made._process.wait(10.0)
     ledger.note("checkpoint.alert", step=9, missed=3, why="no space")
+    assert not in_time or within(lambda: bool(ear.heard))
     made.close()
     ledger.flush(5.0)
-    assert "ended with -9" in data_of(Journal.read(store), "alert.unusable")["why"]
+    events = Journal.read(store)
+    assert "ended with -9; another one takes its place" in data_of(events, "alert.unusable")["why"]
+    assert len(ear.heard) == 1
+    assert kinds(events).count("alert.sent") == 1
+
+
+def test_one_that_dies_again_and_again_is_left_and_harms_nobody(
+    ledger: Ledger, folder: Path, store: FragileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desks, "_MOST_STARTS", 1)
+    made = desk(ledger, folder)
+    made._process.kill()
+    made._process.wait(10.0)
+    made.close()
+    ledger.flush(5.0)
+    assert data_of(Journal.read(store), "alert.unusable")["why"].endswith("ended with -9 and stays away after 1 starts")
+    assert kinds(Journal.read(store)).count("alert.unusable") == 1
+
+
+def test_a_line_that_breaks_off_is_no_reason_not_to_listen_any_more(
+    ledger: Ledger, folder: Path, store: FragileStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = desk(ledger, folder)
+    said: Any = SimpleNamespace(
+        stdout=['{"kind": "alert.se\n', '{"kind": "alert.sent", "channel": "x", "about": []}\n']
+    )
+    made._listen(said)
+    made.close()
+    ledger.flush(5.0)
+    assert kinds(Journal.read(store)) == ["alert.sent"]
+    assert "alert.se" in capfd.readouterr().err
 
 
 def test_one_that_never_answers_is_left_in_the_end(

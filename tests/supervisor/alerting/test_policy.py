@@ -68,6 +68,15 @@ def test_what_ends_the_run_is_told_once_and_needs_a_person() -> None:
     assert alert("run.failed", error="no space").level is Level.PAGE
 
 
+def test_a_run_that_stops_without_a_repair_does_not_speak_of_repairs() -> None:
+    made = alert("run.exhausted", reason="loss spike: z 14", why="ladder.on_anomaly is `stop`", tried=False)
+    assert made.title == "the run has stopped for a person"
+    assert made.done.startswith("no repair: ladder.on_anomaly is `stop`")
+    assert alert("run.exhausted", reason="r", why="every tier was tried", tried=True) == alert(
+        "run.exhausted", reason="r"
+    )
+
+
 def test_a_kind_of_fault_that_is_new_is_told_all_the_same() -> None:
     made = alert("ladder.decided", kind="divergence", tier="rollback", action="tier 2", reason="drift")
     assert made.title.endswith("tier 2 of the ladder")

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from tests.support.one_rank import tiny_config
 
-from stormsail.platform.config.detect import DetectSection, SlowDivergenceLimits, SpikeLimits
+from stormsail.platform.config.detect import WITHOUT, DetectSection, SlowDivergenceLimits, SpikeLimits
 from stormsail.platform.config.section import Section
 from stormsail.workers.detect.policy import Policy, live_rules
 from stormsail.workers.detect.rules.explosion import Explosion
@@ -41,6 +41,12 @@ def test_without_a_word_the_rules_are_those_of_the_preset() -> None:
             for part in fields(given)  # type: ignore[arg-type] # each rule is a dataclass
             if (part.name, live.name) not in {("hindsight", "resume"), ("rows", "explosion")}
         )
+
+
+def test_the_sections_without_a_rule_are_known_for_each_preset() -> None:
+    ours = {rule.name.replace("-", "_") for rule in OURS} - {"nonfinite"}
+    for name in PRESETS:
+        assert set(WITHOUT.get(name, ())) == ours - {rule.name.replace("-", "_") for rule in preset(name)}
 
 
 def test_what_the_configuration_sets_goes_over_the_preset() -> None:

@@ -43,3 +43,10 @@ def test_it_does_not_grow_with_the_run_and_stays_far_below_ten_megabytes() -> No
     early, late = size(after(320)), size(after(420))
     assert late < 1.1 * early
     assert size(after(40, groups=200, ranks=64)) < 500_000
+
+
+def test_a_state_of_before_drops_were_counted_by_share_is_read_as_one_without_drops() -> None:
+    value = after(20).to_json()
+    assert isinstance(value["drops"], dict)
+    del value["drops"]["lately"]
+    assert DetectorState.from_json(value, Policy().rules) == after(20)

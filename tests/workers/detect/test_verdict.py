@@ -173,8 +173,18 @@ def test_too_many_drops_in_a_row_are_an_incident_that_began_with_the_first(patie
     assert (last.kind, last.fault, last.onset) == (VerdictKind.INCIDENT, FaultKind.NONFINITE, 10)
 
 
-def test_drops_that_are_not_in_a_row_are_no_incident() -> None:
-    _, verdicts = _judge_all([_seen(step, bad=step % 3 != 0) for step in range(60)])
+def test_drops_that_are_rare_and_not_in_a_row_are_no_incident() -> None:
+    _, verdicts = _judge_all([_seen(step, bad=step % 4 == 0) for step in range(400)])
+    assert _kinds(verdicts, VerdictKind.INCIDENT) == []
+
+
+def test_a_drop_at_every_second_step_becomes_an_incident() -> None:
+    _, verdicts = _judge_all([_seen(step, bad=step % 2 == 0) for step in range(100, 160)])
+    step, verdict = _first_incident(verdicts)
+    assert (step, verdict.fault, verdict.onset) == (118, FaultKind.NONFINITE, 100)
+    assert "10 in all" in verdict.reason
+    patient = replace(POLICY, nonfinite=NonfiniteSection(share=1.0))
+    _, verdicts = _judge_all([_seen(step, bad=step % 2 == 0) for step in range(100, 160)], policy=patient)
     assert _kinds(verdicts, VerdictKind.INCIDENT) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.support.monitored import state_of, steps, view
 
@@ -20,6 +22,11 @@ def test_an_explosion_is_seen_by_all_that_look_at_the_norm() -> None:
     run = view(steps(60, grad_norm=lambda step: 5000.0 if step == 59 else 1.0))
     for name in ("gradient.norm", "gradient.ratio", "gradient.norm_max", "gradient.clip_factor"):
         assert state_of(GRADIENT, name, run).state is State.DANGER
+
+
+def test_one_norm_that_is_not_finite_does_not_hide_the_mean() -> None:
+    run = view(steps(60, grad_norm=lambda step: math.inf if step == 20 else 1.0))
+    assert state_of(GRADIENT, "gradient.norm_ema", run).value == pytest.approx(1.0)
 
 
 def test_a_vanishing_gradient_is_seen() -> None:

@@ -44,3 +44,11 @@ def test_a_loss_of_exactly_zero_beside_such_a_norm_is_none() -> None:
 def test_in_rows_far_apart_no_scale_settles_for_long() -> None:
     rows = [Row(step, 3.0, NAN, 10) for step in range(0, 30, 10)]
     assert levels(*rows) == [Level.WATCH, Level.WATCH, Level.INCIDENT]
+
+
+def test_every_second_row_becomes_an_incident_and_every_fourth_does_not() -> None:
+    def found(every: int) -> list[Level | None]:
+        return levels(*(Row(step, NAN if step % every == 0 else 3.0) for step in range(120)))
+
+    assert found(2).index(Level.INCIDENT) == 18
+    assert Level.INCIDENT not in found(4)
