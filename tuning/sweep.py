@@ -65,6 +65,7 @@ class Request:
         target_file: The target's YAML.
         folder: Of the sweep's YAML.
         fresh: Begin anew, whatever is there.
+        take_over: Take the lease of a driver that has not been heard of since it expired, though it may live.
     """
 
     sweep: SweepConfig
@@ -72,6 +73,7 @@ class Request:
     target_file: Path
     folder: Path
     fresh: bool = False
+    take_over: bool = False
 
 
 def run_sweep(request: Request, *, home: Home, notify: Notify, out: TextIO) -> Ended:
@@ -79,7 +81,7 @@ def run_sweep(request: Request, *, home: Home, notify: Notify, out: TextIO) -> E
 
     Raises:
         ConfigError: The sweep goes on with another plan than it was started with.
-        RunExistsError: Another process runs it.
+        RunExistsError: Another process runs it, or may: its machine is gone, and `take_over` was not asked for.
         ClusterError: The cluster cannot be joined, or not one trial fits on it.
     """
     from stormsail.supervisor.launch import connect
@@ -90,7 +92,7 @@ def run_sweep(request: Request, *, home: Home, notify: Notify, out: TextIO) -> E
     place = _place(request, home, notify)
     records = SweepRecords(place.store())
     plan = _plan(records, request)
-    with _owned(place, notify):
+    with _owned(place, notify, take_over=request.take_over):
         connect(_small(target), home, notify)
         places.remember(home, remembered_as(sweep.name), target.storage, None)
         notify(f"sweep {sweep.name}: records in {place.address.url}")
@@ -224,10 +226,10 @@ def _plan(records: SweepRecords, request: Request) -> Plan:
 
 
 @contextmanager
-def _owned(place: RunPlace, notify: Notify) -> Iterator[None]:
+def _owned(place: RunPlace, notify: Notify, *, take_over: bool) -> Iterator[None]:
     """Own the sweep for as long as the block runs; the lease of a driver that was killed here is taken over at once."""
     owner = LeaseOwner.here(secrets.token_hex(8))
-    lease = RunLease.acquire(place.store(), owner, now=time.time(), run=place.name)
+    lease = RunLease.acquire(place.store(), owner, now=time.time(), run=place.name, take_over=take_over)
     over = threading.Event()
 
     def renew() -> None:
