@@ -135,7 +135,7 @@ class Room:
         import ray
 
         return concurrency(
-            total=ray.cluster_resources(),
+            nodes=[node["Resources"] for node in ray.nodes() if node["Alive"]],
             free=free,
             per_trial=self._per_trial,
             wanted=self._wanted,
