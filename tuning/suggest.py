@@ -106,5 +106,5 @@ def propose(sweep: SweepConfig, known: Sequence[Setting], told: Sequence[Told]) 
 
 
 def _settings_wanted(sweep: SweepConfig) -> int:
-    whole = len(dict.fromkeys(all_settings(sweep.space)))
+    whole = len(all_settings(sweep.space))
     return whole if sweep.search.rest == "grid" else min(whole, sweep.search.settings)

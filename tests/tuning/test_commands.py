@@ -113,7 +113,7 @@ def sweep_file(tmp_path: Path) -> Path:
     )
     file = tmp_path / "sweep.yaml"
     file.write_text(
-        "name: mine\ntarget: bowl.yaml\nparametrisation: standard\nproxies: [{name: w, steps: 9}]\n", encoding="utf-8"
+        "name: mine\ntarget: bowl.yaml\nparametrisation: standard\nproxies: [{name: w, steps: 100}]\n", encoding="utf-8"
     )
     found = begin_incarnation(StoreAddress(f"file://{tmp_path}/own").child("sweeps"), "mine")
     gone = LeaseOwner("gone", socket.gethostname(), 1, "before the reboot")

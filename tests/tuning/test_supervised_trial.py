@@ -13,6 +13,7 @@ from stormsail.platform.errors import ClusterError, InternalError
 from stormsail.platform.journal_events import Event
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.store import StoreAddress
+from stormsail.supervisor import places
 from stormsail.supervisor.launch import LaunchOptions
 from stormsail.supervisor.reading import ReadRun
 from stormsail.supervisor.record import Record
@@ -88,7 +89,7 @@ def test_what_has_no_result_is_begun_anew_or_gone_on_with(
         started.append(options.fresh)
         raise ClusterError("far enough")
 
-    monkeypatch.setattr(supervised_trial.places, "root_address", lambda *_: run.place.address)
+    monkeypatch.setattr(places, "root_address", lambda *_: run.place.address)
     monkeypatch.setattr(supervised_trial, "find_run", lambda *_: run.place)
     monkeypatch.setattr(supervised_trial, "read_run", lambda _: run)
     monkeypatch.setattr(supervised_trial, "launch", launched)
