@@ -7,19 +7,25 @@ a new process that imports everything. The bar is 0.9 of the hand's trials per s
 into steps is told too: it does not depend on what else the machine does.
 
 edge: the largest stable learning rate at three widths, their fit, and what it expects at four times the largest
-width, against what is measured there. The bar is one step of the grid.
+width, against what is measured there. The bar is one step of the grid; an edge that nobody has seen misses it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import platform
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import torch
+from checkpoint_rows.row import Row, make_row, table
 
 from stormsail.platform.config.dump import dump_config
 from stormsail.platform.config.model import RunConfig
@@ -38,7 +44,6 @@ from stormsail.tuning.trainable import Job, run_job
 THROUGHPUT_BAR, EDGE_BAR = 0.9, 1
 CELL = Cell(0.95, "1", 0.05)
 BASE = 16
-HAND = "import json, sys; from benchmarks.sweeps import by_hand; by_hand(json.loads(sys.stdin.read()))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,28 @@ def by_hand(said: list[dict[str, object]]) -> None:
         run_job(job, lambda _: None)
 
 
-def throughput(amount: Amount) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What was measured, by `hand` and `tune`."""
+
+    trials: int
+    took_s: Mapping[str, float]
+    share_in_steps: Mapping[str, float]
+
+    def rows(self) -> list[Row]:
+        hand, tune = (self.trials / self.took_s[kind] for kind in ("hand", "tune"))
+        shares = self.share_in_steps
+        against = "the same trials by hand"
+        return [
+            make_row(
+                "trials through the driver", "trials/s", tune, hand,
+                against=against, bars=(THROUGHPUT_BAR, None), lower=False, by_ratio=True,
+            ),
+            make_row("share of the time in steps", "of 1", shares["tune"], shares["hand"], against=against),
+        ]  # fmt: skip
+
+
+def throughput(amount: Amount) -> Throughput:
     from stormsail.supervisor.host.lease import hold
     from stormsail.supervisor.launch import connect
 
@@ -119,24 +145,16 @@ def throughput(amount: Amount) -> dict[str, float]:
                 begun = time.monotonic()
                 if kind == "hand":
                     text = json.dumps([asdict(job) for job in jobs])
-                    subprocess.run([sys.executable, "-c", HAND], input=text, text=True, check=True, timeout=1800)
+                    subprocess.run(
+                        [sys.executable, __file__, "--by-hand"], input=text, text=True, check=True, timeout=1800
+                    )
                 else:
                     run_tune(jobs, SweepRecords(open_store(jobs[0].store)), Path(scratch))
                 took[kind] += time.monotonic() - begun
                 found = SweepRecords(open_store(jobs[0].store)).trials()
                 assert len(found) == amount.trials
                 steps_s[kind] += sum(one.wall_s for one in found.values())
-    share = {kind: steps_s[kind] / took[kind] for kind in took}
-    return {
-        "trials": float(amount.trials * amount.turns),
-        "hand_s": took["hand"],
-        "tune_s": took["tune"],
-        "ratio": took["hand"] / took["tune"],
-        "hand_share_in_steps": share["hand"],
-        "tune_share_in_steps": share["tune"],
-        "ratio_of_shares": share["tune"] / share["hand"],
-        "bar": THROUGHPUT_BAR,
-    }
+    return Throughput(amount.trials * amount.turns, took, {kind: steps_s[kind] / took[kind] for kind in took})
 
 
 def run_tune(jobs: list[Job], records: SweepRecords, scratch: Path) -> None:
@@ -153,8 +171,46 @@ def run_tune(jobs: list[Job], records: SweepRecords, scratch: Path) -> None:
     assert not done.errors, done.errors
 
 
-def edge(amount: Amount) -> dict[str, object]:
-    grid = [0.02 * 2**exponent for exponent in range(9)]
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What was measured, by width; the widest is the one that is predicted."""
+
+    grid: tuple[float, ...]
+    found: Mapping[int, Edge]
+
+    def rows(self) -> list[Row]:
+        *narrow, wide = sorted(self.found)
+        points = [(float(width), lr) for width in narrow if (lr := known_end(self.found[width])) is not None]
+        fit, truth = fit_edges(points), known_end(self.found[wide])
+        off = grid_steps_apart(fit.at(wide), truth, self.grid) if fit is not None and truth is not None else None
+        return [
+            *(_or_none(f"edge at width {width}", "learning rate", known_end(self.found[width])) for width in narrow),
+            _or_none("exponent of the width", "of 1", None if fit is None else fit.slope),
+            _or_none(
+                f"edge expected at width {wide}", "learning rate", None if fit is None else fit.at(wide),
+                reference=truth, against="the edge there",
+            ),
+            _or_none("distance of the two", "grid steps", None if off is None else float(off), bar=EDGE_BAR),
+        ]  # fmt: skip
+
+
+def _or_none(
+    figure: str,
+    unit: str,
+    value: float | None,
+    *,
+    reference: float | None = None,
+    against: str = "",
+    bar: float | None = None,
+) -> Row:
+    """A row; what nobody has seen misses its bar."""
+    row = make_row(figure, unit, math.nan if value is None else value, reference, against=against, bars=(bar, None))
+    unseen: Row = {"ours": None, "ratio": None, "pass": None if bar is None else False}
+    return row if value is not None else row | unseen
+
+
+def edge(amount: Amount) -> Edges:
+    grid = tuple(0.02 * 2**exponent for exponent in range(9))
     widths = [BASE, 2 * BASE, 4 * BASE, 16 * BASE]
     edges: dict[int, Edge] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -166,17 +222,7 @@ def edge(amount: Amount) -> dict[str, object]:
                 run_job(job_of(sweep, trial, Path(scratch) / str(width)), lambda _: None)
             found = list(records.trials().values())
             edges[width] = edges_of(found, best_losses(found))[f"w{width}"]
-    points = [(float(width), lr) for width in widths[:-1] if (lr := known_end(edges[width])) is not None]
-    fit = fit_edges(points)
-    truth = known_end(edges[widths[-1]])
-    return {
-        "grid": grid,
-        "edges": {str(width): asdict(edge) for width, edge in edges.items()},
-        "expected": fit.at(widths[-1]) if fit is not None else None,
-        "slope": fit.slope if fit is not None else None,
-        "grid_steps_off": grid_steps_apart(fit.at(widths[-1]), truth, grid) if fit and truth else None,
-        "bar": EDGE_BAR,
-    }
+    return Edges(grid, edges)
 
 
 def known_end(edge: Edge) -> float | None:
@@ -184,20 +230,29 @@ def known_end(edge: Edge) -> float | None:
     return None if edge.open_end else edge.lr
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", choices=["throughput", "edge"])
+    parser.add_argument("--by-hand", action="store_true", help=argparse.SUPPRESS)
     words = parser.parse_args()
+    if words.by_hand:
+        by_hand(json.loads(sys.stdin.read()))
+        return 0
     amount = SMALL if words.small else FULL
-    found: dict[str, object] = {}
+    rows: list[Row] = []
     if words.only in (None, "throughput"):
-        found["throughput"] = throughput(amount)
+        rows += throughput(amount).rows()
     if words.only in (None, "edge"):
-        found["edge"] = edge(amount)
-    print(json.dumps(found, indent=None if words.json else 2))
+        rows += edge(amount).rows()
+    if words.json:
+        machine = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
+        print(json.dumps({"benchmark": "sweeps", "machine": machine, "rows": rows}, allow_nan=False))
+    else:
+        print(table(rows))
+    return 0 if all(row["pass"] is not False for row in rows) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

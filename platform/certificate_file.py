@@ -17,19 +17,20 @@ def certificate_path(config_file: Path) -> Path:
 
 
 def read_certificate(config_file: Path) -> Certificate | None:
-    """The certificate beside a configuration, or None if there is none.
+    """The certificate beside a configuration, or beside the file that it is a link to; None if there is none.
 
     Raises:
         ConfigError: There is one that cannot be read.
     """
-    path = certificate_path(config_file)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the certificate cannot be read: {error}", where=str(path)) from error
-    return parse_certificate(text, str(path))
+    for path in dict.fromkeys((certificate_path(config_file), certificate_path(config_file.resolve()))):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the certificate cannot be read: {error}", where=str(path)) from error
+        return parse_certificate(text, str(path))
+    return None
 
 
 def note_for(config_file: Path, config: RunConfig) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from stormsail.platform.config.builtin_args import PREFIX, TransformerArgs
 from stormsail.platform.config.model import RunConfig
@@ -145,7 +146,7 @@ def build_answer(
         edges=edges,
         fit=fit,
         curves=tuple(_curves(sweep, cells, known)),
-        handover=_handover(sweep, target, winner, edges, fit),
+        handover=_handover(sweep, target, winner, mine=mine, edges=edges, fit=fit),
         restarts=sum(one.restarts for one in measured.values()),
         wall_s=sum(one.wall_s for one in measured.values()),
     )
@@ -172,22 +173,27 @@ def _handover(
     sweep: SweepConfig,
     target: RunConfig,
     winner: CellScore | None,
+    *,
+    mine: Sequence[Measured],
     edges: Sequence[ProxyEdge],
     fit: EdgeFit | None,
 ) -> Handover | None:
     if winner is None or winner.best_lr is None or not edges:
         return None
     proxy = sweep.proxies[-1]
+    at_best = [one for one in mine if one.trial.proxy == proxy.name and one.trial.lr == winner.best_lr]
     source = Source(
         cell=winner.cell,
         lr=winner.best_lr,
         steps=proxy.steps,
         tokens_per_step=tokens_per_step(target, proxy),
         width=width_of(target, proxy.d_model),
-        clip_rate=winner.clip_rate,
+        clip_rate=fmean(one.figures.clip_rate for one in at_best),
         edge=edges[-1].edge,
         fit=fit,
         parametrisation=sweep.parametrisation,
+        below=tuple(edge.width for edge in edges if edge.width and edge.edge.lr is None),
+        batches=tuple(tokens_per_step(target, one) for one in sweep.proxies),
     )
     goal = Goal(
         steps=target.train.steps,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import re
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,29 +19,18 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from stormsail.platform.certificate import certified_values
 from stormsail.platform.certificate_file import certificate_path
-from stormsail.platform.config.dump import parse_dump
+from stormsail.platform.config.dump import dump_config, parse_dump
 from stormsail.platform.config.load import load_config
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import CheckFailedError, ConfigError
 from stormsail.platform.runs import RunPlace
 from stormsail.tuning.certifying import certify
-from stormsail.tuning.proxy import parametrised
+from stormsail.tuning.proxy import own_of_target, parametrised
 from stormsail.tuning.records import SweepRecords, sweep_of
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.sweep import read_answer
 from stormsail.tuning.transfer import Handover, Value
 
-# What a sweep sets, and so may differ from what its target said.
-_HANDED = frozenset(
-    {
-        "optimizer.lr",
-        "optimizer.betas",
-        "train.clip_norm",
-        "schedule.warmup_steps",
-        "model.args.mup_base_width",
-        "optimizer.args.hidden_lr_scale",
-    }
-)
 # What an earlier sweep said of a value that now comes from this one.
 _OLD_COMMENT = re.compile(r"^ *# sweep [a-z0-9._-]+@\d+: .*\n", re.MULTILINE)
 
@@ -63,7 +55,7 @@ def apply_sweep(place: RunPlace, to: Path | None) -> Applied:
 
     Raises:
         CheckFailedError: The sweep is void, incomplete or without a winner.
-        ConfigError: The file is not there, or would not be valid afterwards.
+        ConfigError: The file is not there, cannot be written, is of another run, or would not be valid afterwards.
     """
     records = SweepRecords(place.store())
     answer, plan = read_answer(records), records.plan()
@@ -74,24 +66,56 @@ def apply_sweep(place: RunPlace, to: Path | None) -> Applied:
             where=answer.name,
             todo=f"look at it with `stormsail sweep status {answer.name}`",
         )
-    file = to or Path(plan.target_file)
+    file = (to or Path(plan.target_file)).resolve()  # not the link to it is replaced
     sweep, measured_for = sweep_of(plan, records.store.url), parse_dump(plan.target)
     config = load_config(file, environ={})
     values = (*answer.handover.values, *parametrisation_values(config, measured_for, sweep))
-    _refuse_another(config, measured_for)
-    label = f"sweep {place.name}@{place.incarnation}"
-    text, changed = edit_yaml(file.read_text(encoding="utf-8"), Handover(values, ()), config, label)
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    try:
-        written = load_config(part, environ={})
-        certificate = certify(answer, winner, written, sweep=f"{place.name}@{place.incarnation}", made_s=time.time())
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    _refuse_another(config, measured_for, sweep)
+    name = f"{place.name}@{place.incarnation}"
+    text, changed = edit_yaml(file.read_text(encoding="utf-8"), Handover(values, ()), config, f"sweep {name}")
+
+    def certificate_of(written: RunConfig) -> str:
+        _refuse_more_than_the_values(config, written, sweep, file)
+        return certify(
+            answer, winner, written, values=values, kind=sweep.trials.kind, sweep=name, made_s=time.time()
+        ).dump()
+
+    _replace(file, text, certificate_of)
+    return Applied(file, certificate_path(file), changed)
+
+
+def _replace(file: Path, text: str, certificate_of: Callable[[RunConfig], str]) -> None:
+    """Put a new text and its certificate in the place of a file, both or neither as far as that can be had.
+
+    Args:
+        file: The YAML; its mode is kept.
+        text: Its new text.
+        certificate_of: The certificate of the configuration that the new text turns out to be; may refuse it.
+
+    Raises:
+        ConfigError: They cannot be written, or the new text is not valid.
+    """
     beside = certificate_path(file)
-    beside.write_text(certificate.dump(), encoding="utf-8")
-    return Applied(file, beside, changed)
+    parts = [path.with_name(f".{path.name}.{os.getpid()}.part") for path in (file, beside)]
+    try:
+        if not os.access(file, os.W_OK):  # replacing would get around it
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        parts[0].write_text(text, encoding="utf-8")
+        shutil.copymode(file, parts[0])
+        parts[1].write_text(certificate_of(load_config(parts[0], environ={})), encoding="utf-8")
+        # First: on its own it only says that the settings have moved away from it.
+        parts[1].replace(beside)
+        parts[0].replace(file)
+    except OSError as error:
+        raise ConfigError(
+            f"the winner cannot be written: {error.strerror}",
+            where=str(file),
+            todo="the file, its folder and the certificate beside it must be writable; or name another file with --to",
+        ) from error
+    finally:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def parametrisation_values(config: RunConfig, measured_for: RunConfig, sweep: SweepConfig) -> list[Value]:
@@ -116,23 +140,50 @@ def parametrisation_values(config: RunConfig, measured_for: RunConfig, sweep: Sw
     ]
 
 
-def _refuse_another(config: RunConfig, measured_for: RunConfig) -> None:
+def _refuse_another(config: RunConfig, measured_for: RunConfig, sweep: SweepConfig) -> None:
     """The values are worked out for the target that the sweep knew: its width, batch and length enter into them.
 
     Raises:
         ConfigError: The file says something else.
     """
-    then, now = (
-        {key: value for key, value in certified_values(one).items() if key not in _HANDED}
-        for one in (measured_for, config)
-    )
-    other = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in sorted(then | now) if then.get(key) != now.get(key)]
+    other = _differences(measured_for, config, sweep)
     if other:
         raise ConfigError(
             f"the sweep was run for other settings than these: {'; '.join(other)}",
             where=config.name,
             todo="put them back, or run a sweep for this configuration",
         )
+
+
+def _refuse_more_than_the_values(config: RunConfig, written: RunConfig, sweep: SweepConfig, file: Path) -> None:
+    """A mapping that a YAML anchor shares changes wherever it stands.
+
+    Raises:
+        ConfigError: The edit changed something that was not to be handed over.
+    """
+    other = _differences(config, written, sweep)
+    if other or dump_config(own_of_target(config, sweep)) != dump_config(own_of_target(written, sweep)):
+        raise ConfigError(
+            f"writing the values would change more than them: {'; '.join(other) or 'settings of other sections'}",
+            where=str(file),
+            todo="sections that share values by a YAML anchor cannot be edited apart: write them out",
+        )
+
+
+def _differences(then: RunConfig, now: RunConfig, sweep: SweepConfig) -> list[str]:
+    """`key: then -> now` of every certified setting that no sweep hands over."""
+    before, after = (_not_handed(one, sweep) for one in (then, now))
+    return [
+        f"{key}: {before.get(key)} -> {after.get(key)}"
+        for key in sorted(before | after)
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _not_handed(config: RunConfig, sweep: SweepConfig) -> dict[str, object]:
+    values = certified_values(own_of_target(config, sweep))
+    values.pop("optimizer.betas")  # the second is handed over
+    return {**values, "optimizer.betas.0": config.optimizer.betas[0]}
 
 
 def edit_yaml(text: str, handover: Handover, config: RunConfig, label: str) -> tuple[str, tuple[str, ...]]:

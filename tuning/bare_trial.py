@@ -117,7 +117,7 @@ class BareTrial:
         seed_all(self.config.seed, step, 0)
         loss, tokens = self._compute(batches)
         norm, bad = self._gradients(tokens)
-        bad += not math.isfinite(loss)
+        bad += tokens > 0 and not math.isfinite(loss)
         seen = Observation(
             step=step,
             loss=loss,
@@ -176,7 +176,10 @@ class BareTrial:
         return tokens.to(self.device), targets.to(self.device), mask.to(self.device)
 
     def _compute(self, batches: list[Batch]) -> tuple[float, int]:
-        """Forward and backward of all micro-batches; mean loss over real tokens, and how many there were."""
+        """Forward and backward of all micro-batches; mean loss over real tokens, and how many there were.
+
+        Without any, the loss is that of the step before: nothing was seen, and nothing moves.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         scale = 1.0 / self.reader.nominal_tokens
         total, tokens = 0.0, 0
@@ -186,7 +189,9 @@ class BareTrial:
             (summed * scale).backward()  # type: ignore[no-untyped-call]  # torch's own
             total += float(summed.detach())
             tokens += int(mask_BT.sum())
-        return (total / tokens if tokens else math.nan), tokens
+        if tokens:
+            return total / tokens, tokens
+        return (self.course.loss[-1] if self.course.loss else math.nan), tokens
 
     def _gradients(self, tokens: int) -> tuple[float, int]:
         """Global gradient norm over the real tokens, and how many elements are not finite."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stormsail.platform.errors import ClusterError
 
@@ -16,12 +16,19 @@ def fits(free: Resources, per_trial: Resources) -> int:
     return min(math.floor(free.get(name, 0.0) / amount + 1e-9) for name, amount in per_trial.items())
 
 
-def concurrency(*, total: Resources, free: Resources, per_trial: Resources, wanted: int | None, trials: int) -> int:
+def fits_on(nodes: Sequence[Resources], per_trial: Resources) -> int:
+    """Trials that fit on idle nodes. None is spread over two: what is left over on one helps no other."""
+    return sum(fits(node, per_trial) for node in nodes)
+
+
+def concurrency(
+    *, nodes: Sequence[Resources], free: Resources, per_trial: Resources, wanted: int | None, trials: int
+) -> int:
     """Trials to run at a time; at least one, which then waits until there is room.
 
     Args:
-        total: Of the whole cluster.
-        free: What nobody else holds: what is idle, and what this sweep's own trials hold.
+        nodes: What each node has.
+        free: What nobody else holds on the whole cluster: what is idle, and what this sweep's own trials hold.
         per_trial: What one trial holds from its start to its end, its workers' included; above 0.
         wanted: The user's limit, or None.
         trials: Trials that are left.
@@ -29,15 +36,16 @@ def concurrency(*, total: Resources, free: Resources, per_trial: Resources, want
     Raises:
         ClusterError: Not even one would fit on an idle cluster.
     """
-    if fits(total, per_trial) < 1:
-        needs, has = (
-            ", ".join(f"{amount.get(name, 0.0):g} {name}" for name in per_trial) for amount in (per_trial, total)
+    most = fits_on(nodes, per_trial)
+    if most < 1:
+        needs, *has = (
+            ", ".join(f"{amount.get(name, 0.0):g} {name}" for name in per_trial) for amount in (per_trial, *nodes)
         )
         raise ClusterError(
-            f"one trial needs {needs}, but the cluster has {has}",
+            f"one trial needs {needs}, but no node of the cluster has that (there are: {'; '.join(dict.fromkeys(has))})",
             todo="lower trials.cpus or trials.gpus (for supervised trials cluster.cpus_per_worker), or use a larger cluster",
         )
-    return max(1, min(fits(free, per_trial), trials, trials if wanted is None else wanted))
+    return max(1, min(fits(free, per_trial), most, trials, trials if wanted is None else wanted))
 
 
 def worth_a_new_start(*, now: int, limit: int, left: int) -> bool:

@@ -57,6 +57,7 @@ def run(
     file: FileArgument,
     *,
     fresh: Annotated[bool, typer.Option(help="Begin anew; what is there is kept as NAME@N.")] = False,
+    take_over: Annotated[bool, typer.Option(help="Take the sweep from a driver whose lease has expired.")] = False,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write one self-contained page.")] = None,
     as_json: JsonOption = False,
@@ -67,13 +68,13 @@ def run(
     from stormsail.tuning.sweep import run_sweep
 
     home = Home.here()
-    request = load_sweep(file, environ=os.environ, fresh=fresh)
+    request = load_sweep(file, environ=os.environ, fresh=fresh, take_over=take_over)
     out = sys.stderr if as_json else sys.stdout
     with hold(home):
         ended = run_sweep(request, home=home, notify=_notify, out=out)
+        _show(ended.answer, as_json=as_json)  # before what may fail: it is what the hours were for
+        _write(ended.answer, csv, html)
         _mirror(request, ended.answer, ended.place, home)
-    _write(ended.answer, csv, html)
-    _show(ended.answer, as_json=as_json)
     _judge(ended.answer, ended.errors)
 
 

@@ -15,8 +15,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from stormsail.platform import exact_json
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import InternalError
 from stormsail.tuning.capacity import Resources, concurrency, worth_a_new_start
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords
@@ -134,7 +135,7 @@ class Room:
         import ray
 
         return concurrency(
-            total=ray.cluster_resources(),
+            nodes=[node["Resources"] for node in ray.nodes() if node["Alive"]],
             free=free,
             per_trial=self._per_trial,
             wanted=self._wanted,
@@ -172,13 +173,50 @@ def run_batch(
     left = list(batch.jobs)
     while left:
         room = Room(sweep, per_trial, len(left))
-        results = _tune(
-            left, batch.grace, sweep, per_trial, room, records=records, folder=folder, label=label, noted=noted
-        )
-        errors |= dict(unfinished(results))
-        begun = {str(result.config["trial"]) for result in results if result.config is not None}
-        left = [job for job in left if job.trial.id not in begun]
+        ended = Ends()
+        _tune(
+            left, batch.grace, sweep, per_trial, room, ended=ended,
+            records=records, folder=folder, label=label, noted=noted,
+        )  # fmt: skip
+        errors |= ended.errors
+        left = still_left(left, ended)
     return Finished(errors)
+
+
+@dataclass(slots=True)
+class Ends:
+    """The trials that have ended in one round, as Tune tells of each. Its results name none that never reported.
+
+    Attributes:
+        ids: All of them.
+        errors: Why they have no result, for those without.
+    """
+
+    ids: set[str] = field(default_factory=set)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def note(self, trial_id: str, error: BaseException | None, last: Mapping[str, Any]) -> None:
+        """A trial has ended: with an error, with its last report, or with neither."""
+        self.ids.add(trial_id)
+        fault = last.get("fault")
+        if error is not None or fault:
+            self.errors[trial_id] = str(fault) if error is None else _last_line(error)
+
+
+def still_left(jobs: Sequence[Job], ended: Ends) -> list[Job]:
+    """The jobs that a round has not come to, for the next one.
+
+    Raises:
+        InternalError: It has come to none, and the next one would not either.
+    """
+    left = [job for job in jobs if job.trial.id not in ended.ids]
+    if len(left) == len(jobs):
+        raise InternalError(
+            f"Ray Tune came back without having run one of {len(jobs)} trials",
+            where=jobs[0].trial.id,
+            todo="look for what ended it in the logs of Ray's session; the same command goes on",
+        )
+    return left
 
 
 def _tune(
@@ -188,11 +226,12 @@ def _tune(
     per_trial: Resources,
     room: Room,
     *,
+    ended: Ends,
     records: SweepRecords,
     folder: Path,
     label: str,
     noted: Callable[[str], None],
-) -> list[Any]:
+) -> None:
     """Run trials, all of them, or some to their end because there is room for more at a time; at least one."""
     from ray import tune
     from ray.tune.search.basic_variant import BasicVariantGenerator
@@ -221,25 +260,12 @@ def _tune(
             name=name,
             storage_path=str(folder),
             failure_config=tune.FailureConfig(max_failures=sweep.trials.max_retries),
-            callbacks=[_callback(records, noted, searcher, watched, len(jobs))],
+            callbacks=[keeping(records, noted, searcher, watched, ended=ended, planned=len(jobs))],
             verbose=0,
         ),
     )
-    results = tuner.fit()
+    tuner.fit()
     shutil.rmtree(folder / name, ignore_errors=True)  # never read back; what cannot be removed is in nobody's way
-    return [results[index] for index in range(len(results))]
-
-
-def unfinished(results: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Id and reason of each trial without a result.
-
-    Args:
-        results: As Tune gives them.
-    """
-    for result in results:
-        fault = (result.metrics or {}).get("fault")
-        if result.config is not None and (result.error is not None or fault):
-            yield str(result.config["trial"]), str(fault) if result.error is None else _last_line(result.error)
 
 
 def _function(jobs: Sequence[Job], label: str) -> Callable[[dict[str, Any]], None]:
@@ -274,9 +300,19 @@ def scheduler_of(sweep: SweepConfig, grace: int) -> Any:
     )
 
 
-def _callback(
-    records: SweepRecords, noted: Callable[[str], None], searcher: Any, room: Room | None, planned: int
+def keeping(
+    records: SweepRecords, noted: Callable[[str], None], searcher: Any, room: Room | None, *, ended: Ends, planned: int
 ) -> Any:
+    """What Tune tells of each trial's end.
+
+    Args:
+        records: Where results are.
+        noted: Called with a trial's id when it has a result.
+        searcher: Begins trials, until it is told that it has finished.
+        room: Looked at again at each end, or None.
+        ended: Filled in.
+        planned: Trials of the round.
+    """
     from ray.tune import Callback
 
     class Keeping(Callback):  # type: ignore[misc]  # Ray comes without types
@@ -284,13 +320,17 @@ def _callback(
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             del iteration, info
-            keep_stopped(records, trial.config["trial"], trial.last_result or {})
+            trial_id, last = _trial_id(trial), trial.last_result or {}
+            ended.note(trial_id, None, last)
+            keep_stopped(records, trial_id, last)
             self._look_again(trial, trials)
-            if "fault" not in (trial.last_result or {}):
-                noted(trial.config["trial"])
+            if "fault" not in last:
+                noted(trial_id)
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             del iteration, info
+            error = trial.get_pickled_error() or trial.get_error() or RuntimeError("it died without a word")
+            ended.note(_trial_id(trial), error, {})
             self._look_again(trial, trials)
 
         def _look_again(self, ended: Any, trials: list[Any]) -> None:

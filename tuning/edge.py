@@ -16,7 +16,8 @@ from stormsail.tuning.objective import Measured, failed
 SAFETY = 0.5
 """Share of the extrapolated edge that a learning rate handed over may reach at most."""
 
-_LEAST_FOR_SLOPE = 2
+LEAST_FOR_SLOPE = 3
+"""Widths that a slope rests on at least: edges are points of the grid, and through two of them it could be any of three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class EdgeFit:
     """A straight line through (log width, log edge).
 
     Attributes:
-        slope: Exponent of the width; 0 where fewer than two widths are known.
-        intercept: Natural logarithm of the edge at width 1.
+        slope: Exponent of the width; 0 where fewer than three widths are known.
+        intercept: Natural logarithm of the edge at width 1; without a slope that of the smallest edge.
         widths: How many widths it rests on.
     """
 
@@ -90,7 +91,7 @@ def edges_of(found: Iterable[Measured], best: Mapping[str, float]) -> dict[str, 
 
 
 def fit_edges(points: Sequence[tuple[float, float]]) -> EdgeFit | None:
-    """Fit edges over widths by least squares in logarithms.
+    """Fit edges over widths by least squares in logarithms; of fewer than three widths, take the smallest edge.
 
     Args:
         points: (width, edge), both above 0. Several at one width count each.
@@ -102,8 +103,8 @@ def fit_edges(points: Sequence[tuple[float, float]]) -> EdgeFit | None:
     mean_y = math.fsum(y for _, y in logs) / len(logs)
     spread = math.fsum((x - mean_x) ** 2 for x, _ in logs)
     widths = len({width for width, _ in points})
-    if widths < _LEAST_FOR_SLOPE:
-        return EdgeFit(0.0, mean_y, widths)
+    if widths < LEAST_FOR_SLOPE:
+        return EdgeFit(0.0, min(y for _, y in logs), widths)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in logs) / spread
     return EdgeFit(slope, mean_y - slope * mean_x, widths)
 

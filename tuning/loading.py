@@ -16,13 +16,14 @@ from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.sweep import Request
 
 
-def load_sweep(path: Path, *, environ: Mapping[str, str], fresh: bool = False) -> Request:
+def load_sweep(path: Path, *, environ: Mapping[str, str], fresh: bool = False, take_over: bool = False) -> Request:
     """Read a sweep and its target.
 
     Args:
         path: The sweep's YAML.
         environ: The environment; `STORMSAIL__...` is laid over the target, as for `train`.
         fresh: Begin anew, whatever is there.
+        take_over: Take the sweep from a driver whose lease has expired.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -37,7 +38,7 @@ def load_sweep(path: Path, *, environ: Mapping[str, str], fresh: bool = False) -
             todo="target names the YAML of the large run, relative to the sweep's own file",
         )
     target = load_config(target_file, environ=environ)
-    return Request(sweep, target, target_file, path.parent, fresh=fresh)
+    return Request(sweep, target, target_file, path.parent, fresh=fresh, take_over=take_over)
 
 
 def _read(path: Path) -> SweepConfig:

@@ -69,11 +69,10 @@ class Figures:
     Attributes:
         diverged: Reason, or "" for a stable trial.
         diverged_step: Step, or None.
-        steps: Steps that were run.
+        steps: Steps that were run, or after which a scheduler could have ended the trial.
         initial_loss: Loss of the first step, in nats.
         final_loss: Mean loss of the last tenth of the steps, in nats; None if it is not finite, if the trial was ended before
-            its last step (a loss from the middle compares with no other trial's), or if a scheduler could have ended it:
-            which of those it does end is chance, and no figure may depend on it.
+            its last step (a loss from the middle compares with no other trial's), or if a scheduler could have ended it.
         spike_loss: Share of losses at least 7 standard deviations above their recent mean.
         spike_norm: The same for the gradient norm.
         incidents_per_10k: Incidents that the detectors would have opened, per 10,000 steps.
@@ -106,7 +105,11 @@ def figures_of(course: Course, *, steps: int, stopped: str = "") -> Figures:
         course: Step by step.
         steps: How many the trial was to have.
         stopped: Why the trial ended because of its numbers, if it did.
+
+    What a trial did after a scheduler could have ended it is left out of every figure: whether it was is chance.
     """
+    if course.condemned is not None:
+        course, stopped = _until(course, course.condemned), ""
     found = divergence(course.loss)
     run = len(course.loss)
     if found is None and stopped:
@@ -136,11 +139,25 @@ def figures_of(course: Course, *, steps: int, stopped: str = "") -> Figures:
     )
 
 
+def _until(course: Course, steps: int) -> Course:
+    """A course as it stood after so many steps."""
+    return Course(
+        loss=course.loss[:steps],
+        norm=course.norm[:steps],
+        clipped=course.clipped[:steps],
+        update_rms=course.update_rms[:steps],
+        flagged=course.flagged[:steps],
+        incidents=[step for step in course.incidents if step < steps],
+        logits=[(step, logit) for step, logit in course.logits if step < steps],
+        condemned=course.condemned,
+    )
+
+
 def divergence(losses: Sequence[float]) -> Divergence | None:
     """Whether, where and why a course of losses is not stable.
 
     It is not if a loss is not finite; if the end lies half a nat above the run's own minimum; if it rose so far
-    and never came back; or if it ends above where it began. All but the first look at a running median of five.
+    and never came back; or if it ends 0.05 nats above where it began. All but the first look at a running median of five.
     """
     bad = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
@@ -155,7 +172,7 @@ def divergence(losses: Sequence[float]) -> Divergence | None:
     lost = _never_regained(smooth)
     if lost is not None:
         return Divergence(lost, f"loss rose at step {lost} and never regained its own minimum")
-    if smooth[-1] > losses[0]:
+    if smooth[-1] > losses[0] + _REGAINED_NATS:
         return Divergence(0, "loss ends above where it began")
     return None
 

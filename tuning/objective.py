@@ -1,7 +1,8 @@
 """From trials to an answer: scores of cells with intervals, their order, the Pareto set, and whether the sweep counts; pure.
 
 The order is lexicographic, divergence rate first, then sensitivity to the learning rate, then final loss; nothing is
-folded into one weighted number. A figure that is missing ranks last, and NaN cannot occur in a comparison.
+folded into one weighted number. What ended far above the best without having diverged was slow: that costs sensitivity,
+and no rank of stability. A figure that is missing ranks last, and NaN cannot occur in a comparison.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def rate_of(outcomes: Mapping[int, Sequence[bool]]) -> Rate:
 
     Steps never count: the unit is a trial, and trials with one seed share weights and order of data. Where seeds differ by
     more than chance would have it, the trials are worth fewer (Kish's design effect), down to one for each seed; with one
-    seed nobody knows how seeds differ, and they are worth one.
+    seed nobody knows how seeds differ, and they are worth one. Seeds that agree wholly, at a share of 0 or 1, show no
+    difference: all their trials count.
 
     Args:
         outcomes: Whether each trial had it, by seed.
@@ -234,7 +236,7 @@ def rank(score: CellScore) -> tuple[float, ...]:
     """The order of cells, smaller is better: complete, divergence rate, sensitivity, final loss; what is missing is last."""
     return (
         float(score.missing > 0),
-        1.0 - score.success.share,
+        score.divergence.share,
         _or_last(score.lr_sensitivity),
         _or_last(score.final_loss),
     )

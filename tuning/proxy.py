@@ -29,13 +29,14 @@ _LONGEST_NAME = 63
 _DIGITS = 12
 
 
-def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial) -> RunConfig:
+def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial, *, incarnation: int = 1) -> RunConfig:
     """The run that a trial is.
 
     Args:
         target: The run that the answer is for.
         sweep: The sweep.
         trial: One of its trials.
+        incarnation: The sweep's: one that begins anew has no trial's run in common with the one before.
 
     Raises:
         ConfigError: The target cannot be scaled like this.
@@ -76,18 +77,58 @@ def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial) -> RunConf
             }
         )
     )
-    return made.model_copy(update={"name": _name(sweep.name, trial, made)})
+    return made.model_copy(update={"name": _name(sweep.name, trial, made, incarnation)})
 
 
-def _name(sweep: str, trial: Trial, made: RunConfig) -> str:
+def _name(sweep: str, trial: Trial, made: RunConfig, incarnation: int) -> str:
     """A trial's name as a run. It ends with a digest of all that the trial is, so that no run is taken for another's."""
-    digest = hashlib.sha256(dump_config(made.model_copy(update={"name": "trial"})).encode()).hexdigest()[:_DIGITS]
+    whole = f"{incarnation} {dump_config(made.model_copy(update={'name': 'trial'}))}"
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:_DIGITS]
     return f"{f'{sweep}-{trial.id}'[: _LONGEST_NAME - _DIGITS - 1]}-{digest}"
+
+
+def own_of_target(target: RunConfig, sweep: SweepConfig) -> RunConfig:
+    """A target without what each trial sets for itself, which is also what `sweep apply` writes.
+
+    Targets that are alike in this have the same trials, before and after a winner was written into one of them.
+    """
+    model, optimizer = target.model.args, target.optimizer.args
+    if sweep.parametrisation == "mup":
+        model = {key: value for key, value in model.items() if key != "mup_base_width"}
+        optimizer = {key: value for key, value in optimizer.items() if key != "hidden_lr_scale"}
+    return target.model_copy(
+        update={
+            "train": target.train.model_copy(update={"clip_norm": None}),
+            "schedule": target.schedule.model_copy(update={"warmup_steps": 0}),
+            "model": target.model.model_copy(update={"args": model}),
+            "optimizer": target.optimizer.model_copy(
+                update={"lr": 1.0, "betas": (target.optimizer.betas[0], 0.0), "args": optimizer}
+            ),
+        }
+    )
 
 
 def warmup_steps(share: float, steps: int) -> int:
     """A share of the steps, rounded; at least one step of training is left after it."""
     return min(round(share * steps), steps - 1)
+
+
+def refuse_equal_warmups(sweep: SweepConfig) -> None:
+    """Two shares that are one warm-up in steps would train everything twice, and call it two settings.
+
+    Raises:
+        ConfigError: There are such on a proxy.
+    """
+    shares = list(dict.fromkeys(sweep.space.warmup))
+    for proxy in sweep.proxies:
+        steps = [warmup_steps(share, proxy.steps) for share in shares]
+        if len(set(steps)) < len(steps):
+            told = ", ".join(f"{share:g} -> {count}" for share, count in zip(shares, steps, strict=True))
+            raise ConfigError(
+                f"two warm-ups are the same number of steps on proxy {proxy.name!r} ({told})",
+                where="space.warmup",
+                todo="leave one out, or train longer",
+            )
 
 
 def parametrised(

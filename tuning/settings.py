@@ -159,9 +159,7 @@ class SweepConfig(Section):
         for key, values in lists.items():
             if not values:
                 yield f"{key}: an empty list leaves nothing to train"
-        names = [proxy.name for proxy in self.proxies]
-        if len(set(names)) < len(names):
-            yield "proxies: two of them have the same name"
+        yield from self._contradictions_of_proxies()
         if len(set(self.seeds)) < len(self.seeds):
             yield "seeds: one of them stands there twice"
         if self.trials.kind == "supervised" and any(str(clip).startswith("p") for clip in self._clips()):
@@ -170,6 +168,14 @@ class SweepConfig(Section):
             yield "trials.gpus: a supervised trial is a run, whose GPUs follow from the target's cluster.accelerator"
         if self.trials.kind == "supervised" and self.search.early_stop == "asha":
             yield "search.early_stop: a supervised trial is ended by its ladder, not by asha: leave it out, or say off"
+
+    def _contradictions_of_proxies(self) -> Iterator[str]:
+        names = [proxy.name for proxy in self.proxies]
+        if len(set(names)) < len(names):
+            yield "proxies: two of them have the same name"
+        widths = [proxy.d_model for proxy in self.proxies if proxy.d_model is not None]
+        if widths != sorted(widths):
+            yield "proxies: list them from the narrowest to the widest: the last one decides on what is handed over"
 
     def _clips(self) -> Iterator[float | str]:
         yield from self.space.clip

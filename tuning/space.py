@@ -89,8 +89,8 @@ class Trial:
 
 
 def all_settings(space: SpaceSection) -> list[Setting]:
-    """Every pair of clip and warm-up, in the order of the lists."""
-    return [Setting(clip_text(clip), warmup) for clip, warmup in itertools.product(space.clip, space.warmup)]
+    """Every pair of clip and warm-up once, in the order of the lists."""
+    return [Setting(clip, warmup) for clip, warmup in itertools.product(*_axes(space))]
 
 
 def sobol_settings(space: SpaceSection, count: int) -> list[Setting]:
@@ -98,14 +98,18 @@ def sobol_settings(space: SpaceSection, count: int) -> list[Setting]:
 
     The sequence is the unscrambled one, so that equal sweeps choose equal settings.
     """
-    grid = all_settings(space)
+    clips, warmups = _axes(space)
     chosen: dict[Setting, None] = {}
     for across, down in sobol(2):
-        if len(chosen) >= min(count, len(set(grid))):
+        if len(chosen) >= min(count, len(clips) * len(warmups)):
             break
-        index = int(across * len(space.clip)) * len(space.warmup) + int(down * len(space.warmup))
-        chosen.setdefault(grid[index])
+        chosen.setdefault(Setting(clips[int(across * len(clips))], warmups[int(down * len(warmups))]))
     return list(chosen)
+
+
+def _axes(space: SpaceSection) -> tuple[list[str], list[float]]:
+    """The different clips and warm-ups; `1` and `1.0` are one."""
+    return list(dict.fromkeys(clip_text(clip) for clip in space.clip)), list(dict.fromkeys(space.warmup))
 
 
 def core_beta2s(sweep: SweepConfig) -> list[float]:

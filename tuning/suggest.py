@@ -26,7 +26,7 @@ class Told:
 
     Attributes:
         setting: The setting.
-        figures: Failure rate, sensitivity, final loss of its best beta2; finite.
+        figures: Divergence rate, sensitivity, final loss of its best beta2; finite.
     """
 
     setting: Setting
@@ -69,8 +69,8 @@ def figures_on_core(setting: Setting, rows: Sequence[CellScore]) -> tuple[float,
     whole = [rank(row) for row in rows if row.cell.setting == setting and not row.missing]
     if not whole:
         return None
-    _, failures, sensitivity, loss = min(whole)
-    return (failures, min(sensitivity, _WORST), min(loss, _WORST))
+    _, diverged, sensitivity, loss = min(whole)
+    return (diverged, min(sensitivity, _WORST), min(loss, _WORST))
 
 
 def propose(sweep: SweepConfig, known: Sequence[Setting], told: Sequence[Told]) -> Setting:
@@ -106,5 +106,5 @@ def propose(sweep: SweepConfig, known: Sequence[Setting], told: Sequence[Told]) 
 
 
 def _settings_wanted(sweep: SweepConfig) -> int:
-    whole = len(dict.fromkeys(all_settings(sweep.space)))
+    whole = len(all_settings(sweep.space))
     return whole if sweep.search.rest == "grid" else min(whole, sweep.search.settings)

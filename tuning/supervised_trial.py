@@ -2,22 +2,25 @@
 
 `Tuner` takes no trainer any more, so a trial is a function that launches a run as `stormsail train` does, waits for its
 end, and reads the result from the run's storage. A trial whose process died finds its run under its name and goes on
-with it. A run whose ladder was used up has diverged; one that a fault ended is raised, and so retried.
+with it. A run whose ladder was used up by its numbers has diverged. One that a fault ended, or whose ladder faults of
+machines used up, is no result: it is raised, and so retried; the latter in a new incarnation, with a whole ladder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import InternalError, LadderExhaustedError, StoppedError
 from stormsail.platform.home import Home
+from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import FaultKind
-from stormsail.platform.runs import RunPlace, find_run
+from stormsail.platform.runs import find_run
 from stormsail.supervisor import places
 from stormsail.supervisor.asking import ask_to_stop
 from stormsail.supervisor.follow import Screen
@@ -30,6 +33,7 @@ from stormsail.tuning.objective import Measured
 from stormsail.tuning.space import Trial
 
 _ENDED = ("finished", "exhausted")
+_APPLIED = "applied"
 
 
 def run_supervised(config: RunConfig, trial: Trial, *, limit_s: float) -> Measured:
@@ -44,11 +48,16 @@ def run_supervised(config: RunConfig, trial: Trial, *, limit_s: float) -> Measur
 
     Raises:
         OverTimeError: It was stopped for that.
+        InternalError: It has no result: a fault ended it, or used its ladder up.
     """
     home = Home.here()
-    place = _ended_before(config, home)
+    before = _found(config, home)
+    steps = config.train.steps
+    place = None if before is None or _no_result(before, steps) else before.place
     if place is None:
-        started = launch(config, LaunchOptions(), home=home, config_folder=Path.cwd(), notify=_quiet)
+        # A run that has ended without a result is begun anew: its ladder is used up, or rows of it are lost.
+        options = LaunchOptions(fresh=before is not None and before.record.outcome in _ENDED)
+        started = launch(config, options, home=home, config_folder=Path.cwd(), notify=_quiet)
         place = started.place
         asked = threading.Event()
 
@@ -65,10 +74,10 @@ def run_supervised(config: RunConfig, trial: Trial, *, limit_s: float) -> Measur
         except StoppedError as stopped:
             if not asked.is_set():  # somebody else did
                 raise
-            raise OverTimeError.at(read_run(place).last_step, config.train.steps, limit_s) from stopped
+            raise OverTimeError.at(read_run(place).last_step, steps, limit_s) from stopped
         finally:
             stop.cancel()
-    return measure_run(read_run(place), trial, steps=config.train.steps)
+    return measure_run(read_run(place), trial, steps=steps)
 
 
 def measure_run(run: ReadRun, trial: Trial, *, steps: int) -> Measured:
@@ -78,42 +87,83 @@ def measure_run(run: ReadRun, trial: Trial, *, steps: int) -> Measured:
         run: The run; it has ended.
         trial: What it was.
         steps: How many it was to have.
+
+    Raises:
+        InternalError: It has no result: a fault ended it, or used its ladder up, or rows of it are lost.
     """
-    outcome = run.record.outcome
-    if outcome not in _ENDED:
-        raise InternalError(f"a trial's run ended as {outcome or 'nothing'}", where=trial.id)
+    missing = _no_result(run, steps)
+    if missing:
+        raise InternalError(missing, where=trial.id)
     rows = sorted({int(row["step"]): row for row in run.rows}.values(), key=lambda row: int(row["step"]))
     incidents = [event.step or 0 for event in run.events if event.kind == "fault.detected" and _numeric(event.data)]
-    stopped = "the ladder was used up" if outcome == "exhausted" else ""
+    stopped = "the ladder was used up" if run.record.outcome == "exhausted" else ""
     return Measured(
         trial,
-        figures_of(course_of(rows, incidents), steps=steps, stopped=stopped),
+        figures_of(course_of(rows, incidents, healed=not stopped), steps=steps, stopped=stopped),
         wall_s=sum(float(row["step_s"]) for row in run.rows),
         restarts=max(0, max((event.attempt or 1 for event in run.events), default=1) - 1),
     )
 
 
-def course_of(rows: list[Row], incidents: list[int]) -> Course:
-    """The course of a run by its last row for each step; updates and attention logits are not in the rows."""
+def course_of(rows: list[Row], incidents: list[int], *, healed: bool) -> Course:
+    """The course of a run by its last row for each step; updates and attention logits are not in the rows.
+
+    Args:
+        rows: One for each step, ascending.
+        incidents: Steps of its numeric faults.
+        healed: Whether the run got over all of them. A step without an update, such as one that was dropped for a
+            non-finite loss, has then moved nothing, and counts with the last finite loss before it.
+    """
     return Course(
-        loss=[float(row["loss"]) for row in rows],
+        loss=_losses(rows) if healed else [float(row["loss"]) for row in rows],
         norm=[float(row["grad_norm"]) for row in rows],
-        clipped=[row["outcome"] == "applied" and row["clipped_norm"] < row["grad_norm"] for row in rows],
+        clipped=[row["outcome"] == _APPLIED and row["clipped_norm"] < row["grad_norm"] for row in rows],
         update_rms=[0.0 for _ in rows],
         flagged=[bool(row["flagged"]) for row in rows],
         incidents=incidents,
     )
 
 
+def _losses(rows: list[Row]) -> list[float]:
+    losses: list[float] = []
+    for row in rows:
+        loss = float(row["loss"])
+        carried = row["outcome"] != _APPLIED and not math.isfinite(loss) and losses
+        losses.append(losses[-1] if carried else loss)
+    return losses
+
+
+def _no_result(run: ReadRun, steps: int) -> str:
+    """Why a run is no result, or "": it has run all of its steps, or its numbers have used the ladder up."""
+    outcome = run.record.outcome
+    if outcome not in _ENDED:
+        return f"a trial's run ended as {outcome or 'nothing'}"
+    if outcome == "exhausted":
+        return "" if _numbers_used_it_up(run.events) else "a fault used the ladder up"
+    known = len({int(row["step"]) for row in run.rows})
+    return "" if known >= steps else f"of a finished trial's {steps} steps only {known} have a row"
+
+
+def _numbers_used_it_up(events: Sequence[Event]) -> bool:
+    """Whether the fault that the ladder had no answer to was one of numbers."""
+    last: Event | None = None
+    used_it_up: Event | None = None
+    for event in events:
+        if event.kind == "fault.detected":
+            last = event
+        elif event.kind == "run.exhausted":
+            used_it_up = last
+    return used_it_up is not None and _numeric(used_it_up.data)
+
+
 def _numeric(data: Mapping[str, object]) -> bool:
     return FaultKind(str(data["kind"])).numeric
 
 
-def _ended_before(config: RunConfig, home: Home) -> RunPlace | None:
-    """The place of this trial's run if it has ended, so that only its result is wanted."""
-    root = places.root_address(config.storage, home, _quiet)
-    place = find_run(root, config.name)
-    return place if place is not None and read_run(place).record.outcome in _ENDED else None
+def _found(config: RunConfig, home: Home) -> ReadRun | None:
+    """This trial's run, if an earlier process began it."""
+    place = find_run(places.root_address(config.storage, home, _quiet), config.name)
+    return None if place is None else read_run(place)
 
 
 def _quiet(text: str) -> None:

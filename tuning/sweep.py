@@ -23,7 +23,7 @@ from stormsail.supervisor import places
 from stormsail.tuning.answer import Answer, build_answer
 from stormsail.tuning.capacity import eta_s
 from stormsail.tuning.driver import Batch, run_batch
-from stormsail.tuning.proxy import trial_config
+from stormsail.tuning.proxy import own_of_target, refuse_equal_warmups, trial_config
 from stormsail.tuning.records import Plan, SweepRecords, sweep_of
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial, control_trials, trials_of
@@ -65,6 +65,7 @@ class Request:
         target_file: The target's YAML.
         folder: Of the sweep's YAML.
         fresh: Begin anew, whatever is there.
+        take_over: Take the lease of a driver that has not been heard of since it expired, though it may live.
     """
 
     sweep: SweepConfig
@@ -72,25 +73,27 @@ class Request:
     target_file: Path
     folder: Path
     fresh: bool = False
+    take_over: bool = False
 
 
 def run_sweep(request: Request, *, home: Home, notify: Notify, out: TextIO) -> Ended:
     """Run a sweep, or go on with it, to its end.
 
     Raises:
-        ConfigError: The sweep goes on with another plan than it was started with.
-        RunExistsError: Another process runs it.
+        ConfigError: It cannot be trained like this, or it goes on with another plan than it was started with.
+        RunExistsError: Another process runs it, or may: its machine is gone, and `take_over` was not asked for.
         ClusterError: The cluster cannot be joined, or not one trial fits on it.
     """
     from stormsail.supervisor.launch import connect
 
     sweep, target = request.sweep, request.target
+    refuse_equal_warmups(sweep)
     for trial in (*control_trials(sweep), *trials_of(sweep, [trial.cell for trial in control_trials(sweep)[:1]])):
         trial_config(target, sweep, trial)  # what cannot be scaled is said before anything starts
     place = _place(request, home, notify)
     records = SweepRecords(place.store())
     plan = _plan(records, request)
-    with _owned(place, notify):
+    with _owned(place, notify, take_over=request.take_over):
         connect(_small(target), home, notify)
         places.remember(home, remembered_as(sweep.name), target.storage, None)
         notify(f"sweep {sweep.name}: records in {place.address.url}")
@@ -174,7 +177,7 @@ def _run_trials(at: _Sweeping, trials: Sequence[Trial]) -> dict[str, str]:
 def _job(at: _Sweeping, trial: Trial, marks: tuple[int, ...]) -> Job:
     return Job(
         trial=trial,
-        config=dump_config(trial_config(at.target, at.sweep, trial)),
+        config=dump_config(trial_config(at.target, at.sweep, trial, incarnation=at.place.incarnation)),
         store=at.place.address,
         kind=at.sweep.trials.kind,
         rungs=marks if at.sweep.stops_early else (),
@@ -214,7 +217,8 @@ def _plan(records: SweepRecords, request: Request) -> Plan:
     if known is None:
         records.put_plan(asked)
         return asked
-    if not sweep_of(known, records.store.url).measures_like(request.sweep) or known.target != asked.target:
+    then, now = (own_of_target(one, request.sweep) for one in (parse_dump(known.target), request.target))
+    if not sweep_of(known, records.store.url).measures_like(request.sweep) or dump_config(then) != dump_config(now):
         raise ConfigError(
             f"sweep {request.sweep.name!r} was started with another plan, and its trials would not compare",
             where=records.store.url,
@@ -224,10 +228,10 @@ def _plan(records: SweepRecords, request: Request) -> Plan:
 
 
 @contextmanager
-def _owned(place: RunPlace, notify: Notify) -> Iterator[None]:
+def _owned(place: RunPlace, notify: Notify, *, take_over: bool) -> Iterator[None]:
     """Own the sweep for as long as the block runs; the lease of a driver that was killed here is taken over at once."""
     owner = LeaseOwner.here(secrets.token_hex(8))
-    lease = RunLease.acquire(place.store(), owner, now=time.time(), run=place.name)
+    lease = RunLease.acquire(place.store(), owner, now=time.time(), run=place.name, take_over=take_over)
     over = threading.Event()
 
     def renew() -> None:

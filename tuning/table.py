@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 
 from stormsail.tuning.answer import Answer
+from stormsail.tuning.edge import LEAST_FOR_SLOPE
 from stormsail.tuning.objective import CellScore, Rate
 
 HEADINGS = (
@@ -110,7 +111,7 @@ def _edge_lines(answer: Answer) -> list[str]:
         where = "below the grid" if edge.edge.lr is None else f"{edge.edge.lr:g}"
         beyond = " or beyond: the grid ends there" if edge.edge.open_end else ""
         lines.append(f"largest stable learning rate on {edge.proxy}{width}: {where}{beyond}")
-    if answer.fit is not None and answer.fit.widths > 1:
+    if answer.fit is not None and answer.fit.widths >= LEAST_FOR_SLOPE:
         lines.append(f"drift of that edge: width^{answer.fit.slope:+.2f}, from {answer.fit.widths} widths")
     return lines
 

@@ -1,9 +1,10 @@
 """From the proxies' winner to the target's values: pure functions, each value with its reason, and what is assumed.
 
-- learning rate: mu-parametrisation carries it across width; at most half of the edge that the fit expects there
+- learning rate: mu-parametrisation carries it across width; at most half of the edge that the fit expects there, and of
+  the one that was seen on the largest proxy
 - beta2: by token half-life, beta2' = beta2^(B'/B), within [0.9, 0.999]
 - warm-up: in tokens, and at least 1/(1 - beta2) steps, until which Adam's second moment is mostly start value
-- clip: the number, told as the percentile of the norms that it was; a winner that follows a percentile leaves it alone
+- clip: the number, told as the percentile of the norms that it was at the best learning rate; a winner that follows a percentile leaves it alone
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stormsail.tuning.edge import SAFETY, Edge, EdgeFit
+from stormsail.tuning.edge import LEAST_FOR_SLOPE, SAFETY, Edge, EdgeFit
 from stormsail.tuning.space import Cell
 
 BETA2_RANGE = (0.9, 0.999)
@@ -56,10 +57,12 @@ class Source:
         steps: Steps of the largest proxy's trials.
         tokens_per_step: Of the largest proxy.
         width: Of the largest proxy, or None for a model of the user's own.
-        clip_rate: Share of steps that were clipped, over all of the winner's trials.
+        clip_rate: Share of steps that were clipped at that learning rate on the largest proxy.
         edge: Where the largest proxy's stable band ends.
-        fit: Drift of the edge over the widths, or None.
+        fit: Drift of the edge over the widths, or None where no width's edge is known.
         parametrisation: `mup` or `standard`.
+        below: Widths whose edge lies below the grid; the fit leaves them out.
+        batches: Tokens of one step, of every proxy.
     """
 
     cell: Cell
@@ -71,6 +74,8 @@ class Source:
     edge: Edge
     fit: EdgeFit | None
     parametrisation: str
+    below: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +103,35 @@ def hand_over(source: Source, goal: Goal) -> Handover:
 
 def beta2_for_batch(beta2: float, tokens: int, new_tokens: int) -> float:
     """The decay rate whose half-life in tokens is the same at another batch: beta2^(B'/B), within [0.9, 0.999]."""
-    return float(min(max(beta2 ** (new_tokens / tokens), BETA2_RANGE[0]), BETA2_RANGE[1]))
+    return min(max(_same_half_life(beta2, tokens, new_tokens), BETA2_RANGE[0]), BETA2_RANGE[1])
+
+
+def _same_half_life(beta2: float, tokens: int, new_tokens: int) -> float:
+    return float(beta2 ** (new_tokens / tokens))
 
 
 def warmup_in_steps(tokens: float, *, tokens_per_step: int, beta2: float, steps: int) -> int:
     """A warm-up of so many tokens, at least 1/(1 - beta2) steps and at most half of the run."""
-    least = math.ceil(round(1.0 / (1.0 - beta2), 6))
-    wanted = max(math.ceil(tokens / tokens_per_step), least)
-    return max(0, min(wanted, int(_LONGEST_WARMUP * steps)))
+    return min(_wanted_warmup(tokens, tokens_per_step, beta2), _longest_warmup(steps))
+
+
+def _wanted_warmup(tokens: float, tokens_per_step: int, beta2: float) -> int:
+    return max(math.ceil(tokens / tokens_per_step), math.ceil(round(1.0 / (1.0 - beta2), 6)))
+
+
+def _longest_warmup(steps: int) -> int:
+    return int(_LONGEST_WARMUP * steps)
 
 
 def _lr(source: Source, goal: Goal) -> Value:
-    width = goal.width
-    limit = None if source.fit is None or width is None else SAFETY * source.fit.at(width)
-    if limit is None and source.edge.lr is not None:
-        limit = SAFETY * source.edge.lr
-    if limit is not None and source.lr > limit:
-        return Value(
-            "optimizer.lr",
-            _short(limit),
-            f"half of the edge expected here; the best on the proxy was {source.lr:g}",
-        )
+    edges = [] if source.edge.lr is None else [source.edge.lr]
+    if source.fit is not None and goal.width is not None:
+        edges.append(source.fit.at(goal.width))
+    limit = SAFETY * min(edges, default=math.inf)
+    if source.lr > limit:
+        where = "seen on the largest proxy" if min(edges) == source.edge.lr else "expected here"
+        why = f"half of the edge {where}; the best on the proxy was {source.lr:g}"
+        return Value("optimizer.lr", _short(limit), why)
     return Value("optimizer.lr", _short(source.lr), "best of the winner on the largest proxy")
 
 
@@ -129,8 +142,9 @@ def _beta2(source: Source, goal: Goal) -> Value:
         f"{cell.beta2:g} on the proxy; same half-life in tokens at {goal.tokens_per_step:,} tokens a step "
         f"(proxy: {source.tokens_per_step:,})"
     )
-    at_end = value in BETA2_RANGE and source.tokens_per_step != goal.tokens_per_step
-    return Value("optimizer.betas.1", round(value, 6), why + (", at the end of the allowed range" if at_end else ""))
+    rule = _same_half_life(cell.beta2, source.tokens_per_step, goal.tokens_per_step)
+    cut = f"; that would be {rule:.6g}, outside of {BETA2_RANGE[0]} to {BETA2_RANGE[1]}" if value != rule else ""
+    return Value("optimizer.betas.1", round(value, 6), why + cut)
 
 
 def _clip(source: Source) -> tuple[Value, ...]:
@@ -141,14 +155,19 @@ def _clip(source: Source) -> tuple[Value, ...]:
     if cell.clip_norm is None:
         return (Value("train.clip_norm", None, "the winner does not clip"),)
     percentile = 100.0 * (1.0 - source.clip_rate)
-    why = f"about the {percentile:.0f}th percentile of the proxies' norms; check the clip rate of the first 1,000 steps"
+    why = (
+        f"about the {percentile:.0f}th percentile of the largest proxy's norms at its best learning rate; "
+        "check the clip rate of the first 1,000 steps"
+    )
     return (Value("train.clip_norm", cell.clip_norm, why),)
 
 
 def _warmup(source: Source, goal: Goal, beta2: float) -> Value:
     tokens = source.cell.warmup * source.steps * source.tokens_per_step
     steps = warmup_in_steps(tokens, tokens_per_step=goal.tokens_per_step, beta2=beta2, steps=goal.steps)
-    return Value("schedule.warmup_steps", steps, f"{tokens:,.0f} tokens, and at least 1/(1 - beta2) steps")
+    wanted = _wanted_warmup(tokens, goal.tokens_per_step, beta2)
+    cut = f"; that would be {wanted:,} steps, cut to half of the run" if steps < wanted else ""
+    return Value("schedule.warmup_steps", steps, f"{tokens:,.0f} tokens, and at least 1/(1 - beta2) steps{cut}")
 
 
 def _assumptions(source: Source, goal: Goal) -> list[str]:
@@ -156,9 +175,16 @@ def _assumptions(source: Source, goal: Goal) -> list[str]:
     if source.parametrisation == "standard":
         found.append("The learning rate is carried over without mu-parametrisation: it holds for this width only.")
     elif source.width and goal.width:
-        fit = source.fit
-        drift = "one width, so no drift is known" if fit is None or fit.widths < 2 else f"edge ~ width^{fit.slope:.2f}"  # noqa: PLR2004
-        found.append(f"The edge at width {goal.width} follows from {drift}; the largest proxy has {source.width}.")
+        found.append(f"The edge at width {goal.width} {_drift(source.fit)}; the largest proxy has {source.width}.")
+    if source.below:
+        widths = ", ".join(str(width) for width in source.below)
+        found.append(f"No learning rate of the grid was stable with every seed at width {widths}: no edge counts it.")
+    if len(set(source.batches)) > 1:
+        steps = ", ".join(f"{tokens:,}" for tokens in source.batches)
+        found.append(
+            f"The proxies have {steps} tokens a step: a beta2 or a warm-up is not the same in tokens on each, and the "
+            "largest proxy's is carried over."
+        )
     if source.cell.clip_percentile is not None:
         found.append(
             f"The winner clips at the {source.cell.clip_percentile:g}th percentile of the norms, which no fixed number is: "
@@ -170,6 +196,14 @@ def _assumptions(source: Source, goal: Goal) -> list[str]:
         found.append("No learning rate was stable with every seed on the largest proxy: the band has no known edge.")
     found.append("A proxy never proves that a large run is stable; it shows which settings are more fragile.")
     return found
+
+
+def _drift(fit: EdgeFit | None) -> str:
+    if fit is None:
+        return "is not known, as no proxy's stable band ends within the grid"
+    if fit.widths < LEAST_FOR_SLOPE:
+        return f"is taken to be the smallest one seen: {fit.widths} of the widths that it takes for a drift, {LEAST_FOR_SLOPE}"
+    return f"follows from edge ~ width^{fit.slope:.2f} over {fit.widths} widths"
 
 
 def _short(value: float) -> float:

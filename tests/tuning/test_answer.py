@@ -39,6 +39,49 @@ def test_edges_within_the_grid_are_fitted_over_the_widths(target: RunConfig, ans
     assert abs(found.fit.slope) < 1e-9
 
 
+def test_the_clip_is_told_by_the_trials_whose_learning_rate_is_handed_over(
+    target: RunConfig, answered: Answered
+) -> None:
+    from dataclasses import replace
+
+    sweep, measured = answered
+    chosen = {
+        key: replace(one, figures=replace(one.figures, clip_rate=0.1 if one.trial.proxy == "w48" else 0.6))
+        if one.trial.lr == 0.01
+        else replace(one, figures=replace(one.figures, clip_rate=1.0))
+        for key, one in measured.items()
+    }
+    found = build_answer(sweep, target, core_cells(sweep, all_settings(sweep.space)), chosen)
+    assert found.handover is not None
+    (why,) = [value.why for value in found.handover.values if value.key == "train.clip_norm"]
+    assert "90th percentile" in why
+
+
+def test_widths_without_an_edge_and_batches_that_differ_are_told(target: RunConfig, answered: Answered) -> None:
+    from dataclasses import replace
+
+    sweep, measured = answered
+    narrow, wide = sweep.proxies
+    uneven = sweep.model_copy(update={"proxies": (narrow.model_copy(update={"global_batch": 8}), wide)})
+    cells = core_cells(sweep, all_settings(sweep.space))
+    never = {
+        key: replace(one, figures=replace(one.figures, diverged="too hot"))
+        if one.trial.proxy == "w32" and one.trial.lr == 0.01 and one.trial.seed == 1
+        else one
+        for key, one in measured.items()
+    }
+    for found, told in (
+        (build_answer(uneven, target, cells, measured), "The proxies have 512, 2,048 tokens a step"),
+        (build_answer(sweep, target, cells, never), "stable with every seed at width 32"),
+    ):
+        assert found.handover is not None
+        assert told in " ".join(found.handover.assumptions)
+    plain = build_answer(sweep, target, cells, measured).handover
+    assert plain is not None
+    assert "tokens a step" not in " ".join(plain.assumptions)
+    assert "with every seed at width" not in " ".join(plain.assumptions)
+
+
 def test_a_sweep_that_was_broken_off_knows_what_is_left(target: RunConfig, answered: Answered) -> None:
     sweep, measured = answered
     some = dict(list(measured.items())[:10])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.tuning.conftest import TARGET
 
 from stormsail.platform.certificate_file import note_for, read_certificate
+from stormsail.platform.config.dump import dump_config
 from stormsail.platform.config.load import load_config
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import CheckFailedError, ConfigError
@@ -79,6 +82,59 @@ def test_a_file_of_another_size_is_refused_and_left_as_it_is(
     with pytest.raises(ConfigError, match="run for other settings"):
         apply_sweep(place, other)
     assert other.read_bytes() == before
+
+
+def test_a_file_with_another_first_beta_is_refused(place: RunPlace, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"{TARGET}  betas: [0.8, 0.95]\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"optimizer.betas.0: 0.9 -> 0.8"):
+        apply_sweep(place, other)
+
+
+def test_the_mode_is_kept_and_a_link_stays_one_with_its_certificate(place: RunPlace, tmp_path: Path) -> None:
+    file, link = tmp_path / "large.yaml", tmp_path / "elsewhere" / "link.yaml"
+    file.chmod(0o640)
+    link.parent.mkdir()
+    link.symlink_to(file)
+    applied = apply_sweep(place, link)
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert applied.certificate == tmp_path / "large.certificate.json"
+    assert note_for(link, load_config(link, environ={})) is None
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
+
+
+def test_what_cannot_be_written_is_said_and_nothing_is_changed(
+    place: RunPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / f"{'x' * 250}.yaml"  # no room for the name of a part
+    long.write_text(TARGET, encoding="utf-8")
+    with pytest.raises(ConfigError, match="the winner cannot be written"):
+        apply_sweep(place, long)
+    (tmp_path / "large.certificate.json").mkdir()
+    with pytest.raises(ConfigError, match="the winner cannot be written"):
+        apply_sweep(place, None)
+    (tmp_path / "large.certificate.json").rmdir()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, who may write everything
+    with pytest.raises(ConfigError, match="Permission denied"):
+        apply_sweep(place, None)
+    assert {file.read_text(encoding="utf-8") for file in (long, tmp_path / "large.yaml")} == {TARGET}
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_sections_that_share_a_mapping_are_not_edited(place: RunPlace, tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    own = TARGET.replace("data: {sequence_tokens: 64}\n", "")
+    data = "data: {factory: 'tests.support.quadratic:data', sequence_tokens: 64, args: *shared}"  # takes any args
+    file.write_text(f"{own}  args: &shared {{}}\n{data}\n", encoding="utf-8")
+    records, before = SweepRecords(place.store()), file.read_bytes()
+    plan = records.plan()
+    assert plan is not None
+    records.store.delete("plan.json")
+    records.put_plan(replace(plan, target=dump_config(load_config(file, environ={}))))
+    with pytest.raises(ConfigError, match=r"would change more than them: data\.args\.hidden_lr_scale: None -> 0\.5"):
+        apply_sweep(place, None)
+    assert file.read_bytes() == before
 
 
 def test_one_number_of_a_list_is_set_and_the_rest_kept(target: RunConfig) -> None:

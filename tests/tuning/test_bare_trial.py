@@ -12,12 +12,14 @@ from tests.support.one_rank import build, world_of_one
 from tests.support.quadratic import EDGE
 
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.data.order import DataOrder
 from stormsail.tuning.bare_trial import BareTrial, run_bare
 from stormsail.tuning.edge import grid_steps_apart, stable_edge
 from stormsail.tuning.limits import OverTimeError
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
+from stormsail.workers.batches import Batch
 from stormsail.workers.clip import clip_factor
 from stormsail.workers.lean_imports import set_deterministic
 from stormsail.workers.schedule import scheduled_lr
@@ -99,6 +101,25 @@ def test_a_trial_over_its_time_keeps_what_it_reached(bowl: RunConfig, sweep: Swe
     with pytest.raises(OverTimeError, match="after 20 of 30 steps"):  # what earlier attempts took counts
         run_bare(config, percentile=None, keeper=kept, checkpoint_steps=99, limit_s=broken.wall_s)
     assert run(config, kept=kept).course == run(config).course
+
+
+def test_a_batch_without_a_real_token_is_no_divergence(
+    bowl: RunConfig, sweep: SweepConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = BareTrial(at(bowl, sweep, 0.4))
+    whole = trial.reader.micro_batches
+
+    def empty_at_3(step: int, order: DataOrder) -> list[Batch]:
+        batches = whole(step, order)
+        return [(tokens, targets, mask * (step != 3)) for tokens, targets, mask in batches]
+
+    monkeypatch.setattr(trial.reader, "micro_batches", empty_at_3)
+    while not trial.over:
+        trial.run_step()
+    assert trial.course.loss[3] == trial.course.loss[2]
+    assert not trial.figures().diverged
+    assert trial.figures().final_loss is not None
+    assert not trial.course.incidents
 
 
 def test_a_lower_percentile_clips_more_steps(bowl: RunConfig, sweep: SweepConfig) -> None:

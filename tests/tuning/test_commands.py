@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stormsail.platform.cli import run as run_command
-from stormsail.platform.runs import RunPlace
-from stormsail.tuning import commands
+from stormsail.platform.errors import ClusterError, RunExistsError
+from stormsail.platform.lease import TTL_S, LeaseOwner, RunLease
+from stormsail.platform.runs import RunPlace, begin_incarnation
+from stormsail.platform.storage.store import StoreAddress
+from stormsail.supervisor import launch
+from stormsail.tuning import commands, mirror
+from stormsail.tuning import sweep as sweeps
+from stormsail.tuning.answer import Answer
 from stormsail.tuning.commands import register
 from stormsail.tuning.records import SweepRecords, trial_key
 
@@ -91,3 +99,50 @@ def test_a_table_that_cannot_be_written_is_said(command: Command, store: str, tm
     code, _, err = command("sweep", "status", "small", "--storage", store, "--csv", str(tmp_path))
     assert code == 2
     assert "cannot be written" in err
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    """A sweep over the bowl, which a driver on a machine that has been started anew since has begun."""
+    (tmp_path / "bowl.yaml").write_text(
+        "name: bowl\ntrain: {steps: 9, global_batch: 4, micro_batch: 4}\nschedule: {warmup_steps: 1}\n"
+        "model: {factory: 'tests.support.quadratic:model'}\n"
+        "data: {factory: 'tests.support.quadratic:data', sequence_tokens: 4}\n"
+        f"storage: {{url: 'file://{tmp_path}/own'}}\n",
+        encoding="utf-8",
+    )
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "name: mine\ntarget: bowl.yaml\nparametrisation: standard\nproxies: [{name: w, steps: 100}]\n", encoding="utf-8"
+    )
+    found = begin_incarnation(StoreAddress(f"file://{tmp_path}/own").child("sweeps"), "mine")
+    gone = LeaseOwner("gone", socket.gethostname(), 1, "before the reboot")
+    RunLease.acquire(found.store(), gone, now=time.time() - 2 * TTL_S)
+    return file
+
+
+def test_a_sweep_whose_machine_is_gone_can_be_taken_over(
+    command: Command, sweep_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reached(*_: object) -> None:
+        raise ClusterError("beyond the lease")
+
+    monkeypatch.setattr(launch, "connect", reached)
+    code, _, err = command("sweep", str(sweep_file))
+    assert code == RunExistsError.exit_code
+    assert "--take-over" in err
+    code, _, err = command("sweep", str(sweep_file), "--take-over")
+    assert "beyond the lease" in err
+
+
+def test_the_table_is_out_before_anything_that_may_fail(
+    command: Command, sweep_file: Path, answer: Answer, place: RunPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str:
+        raise RuntimeError("MLflow hangs up")
+
+    monkeypatch.setattr(sweeps, "run_sweep", lambda *_, **__: sweeps.Ended(place, answer))
+    monkeypatch.setattr(mirror, "mirror_answer", broken)
+    code, out, _ = command("sweep", str(sweep_file))
+    assert code != 0
+    assert "standing: answered" in out

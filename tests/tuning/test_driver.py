@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from tests.support.quadratic import EDGE
 
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import InternalError
 from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.storage.store import StoreAddress
 from stormsail.tuning.bare_trial import BareTrial, run_bare
-from stormsail.tuning.driver import held_per_trial, keep_stopped, scheduler_of, unfinished
+from stormsail.tuning.driver import Ends, held_per_trial, keep_stopped, keeping, scheduler_of, still_left
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
 from stormsail.tuning.space import Cell, Trial
 from stormsail.tuning.stopping import rungs
-from stormsail.tuning.trainable import measured_text
+from stormsail.tuning.trainable import Job, measured_text
 from stormsail.workers.lean_imports import set_deterministic
 
 Make = Callable[..., Measured]
@@ -71,16 +73,42 @@ def test_a_trial_holds_its_own_share_or_its_workers(target: RunConfig, make_swee
     assert held_per_trial(supervised, wide, run_takes_gpu=True) == {"CPU": 4.0, "GPU": 1.0}
 
 
-def test_a_trial_without_a_result_has_a_reason() -> None:
-    def ended(trial: str, error: Exception | None = None, **metrics: object) -> SimpleNamespace:
-        return SimpleNamespace(config={"trial": trial}, error=error, metrics=metrics)
+def test_a_trial_without_a_result_has_a_reason_though_its_process_never_came_up() -> None:
+    """One that never reported has no config among Tune's results: taken from there, it was begun again for ever."""
+    ended, noted = Ends(), list[str]()
+    told = keeping(SweepRecords(MemoryStore()), noted.append, None, None, ended=ended, planned=4)
 
-    results = [
-        ended("done", percent=100),
-        ended("slow", percent=100, fault="over its time limit of 1 s"),
-        ended("dead", RuntimeError("a trace\n\nthe worker died\n"), percent=40),
-    ]
-    assert dict(unfinished(results)) == {"slow": "over its time limit of 1 s", "dead": "the worker died"}
+    def trial(name: str, error: Exception | None = None, **last: object) -> SimpleNamespace:
+        return SimpleNamespace(
+            config={"trial": name}, last_result=last, get_pickled_error=lambda: error, get_error=lambda: None
+        )
+
+    told.on_trial_complete(1, [], trial("done", percent=100))
+    told.on_trial_complete(1, [], trial("slow", percent=100, fault="over its time limit of 1 s"))
+    told.on_trial_error(1, [], trial("dead", RuntimeError("a trace\n\nthe worker died\n"), percent=40))
+    told.on_trial_error(1, [], trial("unborn", RuntimeError("the actor died before it was made")))
+    assert noted == ["done"]
+    assert ended.errors == {
+        "slow": "over its time limit of 1 s",
+        "dead": "the worker died",
+        "unborn": "the actor died before it was made",
+    }
+    assert ended.ids == {"done", *ended.errors}
+
+
+def test_a_round_that_runs_nothing_is_the_last_one() -> None:
+    jobs = [
+        Job(Trial("w32", Cell(0.95, "1", 0.0), 0.01, seed), "", StoreAddress("file:///none"), "bare", (), 9, 9.0,
+            gpu=False, home="", import_paths=())
+        for seed in (1, 2)
+    ]  # fmt: skip
+    ended = Ends()
+    ended.note(jobs[0].trial.id, RuntimeError("the actor never came up"), {})
+    assert still_left(jobs, ended) == jobs[1:]
+    ended.note(jobs[1].trial.id, None, {})
+    assert still_left(jobs, ended) == []
+    with pytest.raises(InternalError, match="without having run one of 2 trials"):
+        still_left(jobs, Ends())
 
 
 SCORES = st.lists(st.tuples(st.floats(0.0, 1e6), st.floats(0.0, 1e6)), min_size=1, max_size=12)

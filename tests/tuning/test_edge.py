@@ -38,11 +38,12 @@ def test_a_power_law_is_found_again_and_carried_on(slope: float, intercept: floa
     assert fit.at(256) == pytest.approx(edge(256), rel=1e-6)
 
 
-def test_one_width_knows_no_drift() -> None:
-    fit = fit_edges([(32, 0.1), (32, 0.4)])
+@pytest.mark.parametrize("widths", [(32, 32), (32, 64)])
+def test_fewer_than_three_widths_know_no_drift(widths: tuple[float, float]) -> None:
+    fit = fit_edges([(widths[0], 0.1), (widths[1], 0.4)])
     assert fit is not None
-    assert (fit.slope, fit.widths) == (0.0, 1)
-    assert fit.at(999) == pytest.approx(0.2)
+    assert (fit.slope, fit.widths) == (0.0, len(set(widths)))
+    assert fit.at(999) == pytest.approx(0.1)
     assert fit_edges([]) is None
 
 

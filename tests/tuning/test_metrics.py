@@ -59,6 +59,7 @@ def test_the_early_stop_never_touches_what_is_stable(losses: list[float]) -> Non
         ([*DESCENT[:50], *[6.0] * 6, *DESCENT[50:]], None),
         ([*DESCENT[:50], 9.0, *DESCENT[50:]], None),
         ([3.0] * 10 + [3.2] * 90, "above where it began"),
+        ([3.0] * 10 + [3.04] * 90, None),
     ],
 )
 def test_divergence_is_seen_by_its_course(losses: list[float], said: str | None) -> None:
@@ -90,6 +91,31 @@ def test_a_trial_that_could_have_been_ended_counts_as_one_that_was() -> None:
     figures = figures_of(lucky, steps=100)
     assert figures.final_loss is None
     assert (figures.diverged_step, figures.diverged) == (39, "loss stood half a nat above its own minimum at step 39")
+
+
+def test_no_figure_knows_what_a_trial_did_after_it_could_have_been_ended() -> None:
+    whole = Course(
+        loss=[4.0] * 20 + [2.0] * 20 + [3.0] * 30 + [9.0, math.nan] * 15,
+        norm=[1.0] * 60 + [50.0, math.inf] * 20,
+        clipped=[False] * 60 + [True] * 40,
+        update_rms=[0.5] * 60 + [7.0] * 40,
+        flagged=[False] * 60 + [True] * 40,
+        incidents=[45, 60, 80],
+        logits=[(40, 3.0), (60, 90.0)],
+        condemned=60,
+    )
+    ended = Course(
+        whole.loss[:60],
+        whole.norm[:60],
+        whole.clipped[:60],
+        whole.update_rms[:60],
+        whole.flagged[:60],
+        [45],
+        [(40, 3.0)],
+        60,
+    )
+    assert figures_of(whole, steps=100, stopped="weights are not finite") == figures_of(ended, steps=100)
+    assert figures_of(ended, steps=100).steps == 60
 
 
 def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:

@@ -147,6 +147,24 @@ def test_stability_comes_before_loss(make_measured: Make) -> None:
     assert scores[1].success.share == 0.75
 
 
+def test_a_slow_learning_rate_is_ranked_by_what_it_costs_and_not_as_unstable(make_measured: Make) -> None:
+    """A, slow at the lower rate, has the smaller success rate; B diverged once."""
+    planned = trials(A, B)
+    made = [
+        make_measured(
+            t,
+            final=3.0 if t.cell == A and t.lr == min(RATES) else 2.0,
+            diverged="nan" * (t.cell == B and t == planned[4]),
+        )
+        for t in planned
+    ]
+    scores = score_cells(planned, results(made))
+    assert [(score.cell, score.success.share, score.divergence.share) for score in scores] == [
+        (A, 0.5, 0.0),
+        (B, 0.75, 0.25),
+    ]
+
+
 def test_seeds_are_averaged_and_spread_is_told(make_measured: Make) -> None:
     planned = trials(A)
     losses = {(0.01, 1): 2.0, (0.01, 2): 2.2, (0.02, 1): 2.4, (0.02, 2): 2.4}

@@ -31,6 +31,13 @@ def test_only_what_is_scaled_or_judged_differs_from_the_target(target: RunConfig
     assert made.tracking.uri is None
 
 
+def test_a_sweep_that_begins_anew_has_other_runs(target: RunConfig, make_sweep: Make) -> None:
+    first, again, anew = (trial_config(target, make_sweep(), TRIAL, incarnation=number) for number in (1, 1, 2))
+    assert first == again
+    assert first.name != anew.name
+    assert first.model_copy(update={"name": ""}) == anew.model_copy(update={"name": ""})
+
+
 def test_a_proxy_may_take_its_batch_in_fewer_passes(target: RunConfig, make_sweep: Make) -> None:
     proxies = [{"name": "w32", "steps": 9, "d_model": 32, "global_batch": 8, "micro_batch": 16}]
     assert trial_config(target, make_sweep(proxies=proxies), TRIAL).train.micro_batch == 8

@@ -21,6 +21,10 @@ def test_the_learning_rates_ascend_and_are_there_once() -> None:
     [
         ({"seeds": [1, 1]}, "twice"),
         ({"proxies": [{"name": "a", "steps": 9}, {"name": "a", "steps": 9}]}, "same name"),
+        (
+            {"proxies": [{"name": "a", "steps": 9, "d_model": 64}, {"name": "b", "steps": 9, "d_model": 32}]},
+            "from the narrowest to the widest",
+        ),
         ({"trials": {"kind": "supervised"}, "space": {"clip": ["p90"]}}, "percentiles"),
         ({"trials": {"kind": "supervised"}, "search": {"early_stop": "asha"}}, "ended by its ladder"),
         ({"trials": {"kind": "supervised", "gpus": 1.0}}, "cluster.accelerator"),

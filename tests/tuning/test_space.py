@@ -33,6 +33,11 @@ def test_the_grid_has_every_combination_once(make_sweep: Make) -> None:
     assert {cell.setting for cell in cells} == set(all_settings(sweep.space))
 
 
+def test_what_is_listed_twice_is_trained_once(make_sweep: Make) -> None:
+    sweep = make_sweep(space={"clip": [1.0, "off", "off", 1], "warmup": [0.0, 0.0]})
+    assert all_settings(sweep.space) == [Setting("1", 0.0), Setting("off", 0.0)]
+
+
 @pytest.mark.parametrize("dimensions", [1, 2])
 def test_the_sequence_is_sobols(dimensions: int) -> None:
     ours = np.array(list(itertools.islice(sobol(dimensions), 64)))

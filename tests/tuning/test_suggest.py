@@ -26,9 +26,9 @@ def score(
         "clip_rate": 0.0, "best_lr": 0.01, "final_sd": None, "wall_s": 1.0,
     }  # fmt: skip
     rate = Rate(0.0, 0.0, 1.0)
-    success = Rate(stable / 2, 0.0, 1.0)
+    success, diverged = Rate(stable / 2, 0.0, 1.0), Rate(1.0 - stable / 2, 0.0, 1.0)
     return CellScore(
-        cell, 1, 2, missing, stable, success, rate, rate, lr_sensitivity=sensitivity, final_loss=loss, **known
+        cell, 1, 2, missing, stable, success, diverged, rate, lr_sensitivity=sensitivity, final_loss=loss, **known
     )
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
 import pytest
 
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import ClusterError, InternalError
 from stormsail.platform.journal_events import Event
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.store import StoreAddress
+from stormsail.supervisor import places
+from stormsail.supervisor.launch import LaunchOptions
 from stormsail.supervisor.reading import ReadRun
 from stormsail.supervisor.record import Record
+from stormsail.tuning import supervised_trial
 from stormsail.tuning.space import Cell, Trial
-from stormsail.tuning.supervised_trial import measure_run
+from stormsail.tuning.supervised_trial import measure_run, run_supervised
 
 TRIAL = Trial("w32", Cell(0.95, "1", 0.0), 0.01, 1)
 
@@ -37,13 +43,76 @@ def test_a_finished_run_is_measured_by_its_last_row_of_each_step() -> None:
     assert not measured.figures.diverged
 
 
-def test_a_run_whose_ladder_was_used_up_diverged() -> None:
-    assert measure_run(read([row(0, 5.0)], "exhausted"), TRIAL, steps=3).figures.diverged == "the ladder was used up"
-    assert "non-finite" in measure_run(read([row(0, math.nan)], "exhausted"), TRIAL, steps=3).figures.diverged
+def journal(*kinds: str) -> list[Event]:
+    """Faults of these kinds, the last of which the ladder has no answer to."""
+    faults = [Event(number, 1.0, "fault.detected", 1, data={"kind": kind}) for number, kind in enumerate(kinds, 1)]
+    return [*faults, Event(len(kinds) + 1, 1.0, "run.exhausted", 1, data={"reason": "every repair was tried"})]
+
+
+def test_a_run_whose_numbers_used_the_ladder_up_diverged() -> None:
+    events = journal("process", "divergence")
+    assert measure_run(read([row(0, 5.0)], "exhausted", events), TRIAL, steps=3).figures.diverged == (
+        "the ladder was used up"
+    )
+    lost = measure_run(read([row(0, math.nan, outcome="dropped")], "exhausted", events), TRIAL, steps=3)
+    assert "non-finite" in lost.figures.diverged
+
+
+@pytest.mark.parametrize("events", [journal("spike", "process"), journal("hang"), journal()])
+def test_a_ladder_that_a_fault_of_machines_used_up_is_no_divergence(events: list[Event]) -> None:
+    with pytest.raises(InternalError, match="a fault used the ladder up"):
+        measure_run(read([row(0, 5.0)], "exhausted", events), TRIAL, steps=3)
+
+
+def test_a_later_fault_says_nothing_about_what_used_the_ladder_up() -> None:
+    later = Event(9, 2.0, "fault.detected", 1, data={"kind": "process"})
+    assert measure_run(read([row(0, 5.0)], "exhausted", [*journal("spike"), later]), TRIAL, steps=3).figures.diverged
+
+
+@pytest.mark.parametrize(
+    ("run", "fresh"),
+    [
+        (read([row(0, 5.0)], "exhausted", journal("process")), True),  # gone on with, it would have no repair left
+        (read([row(0, 5.0)], "finished"), True),
+        (read([row(0, 5.0)], "failed"), False),
+        (read([row(0, 5.0)], "exhausted", journal("spike")), None),
+        (read([row(step, 5.0) for step in range(3)], "finished"), None),
+    ],
+)
+def test_what_has_no_result_is_begun_anew_or_gone_on_with(
+    bowl: RunConfig, monkeypatch: pytest.MonkeyPatch, run: ReadRun, fresh: bool | None
+) -> None:
+    config = bowl.model_copy(update={"train": bowl.train.model_copy(update={"steps": 3})})
+    started: list[bool] = []
+
+    def launched(_config: RunConfig, options: LaunchOptions, **_: object) -> None:
+        started.append(options.fresh)
+        raise ClusterError("far enough")
+
+    monkeypatch.setattr(places, "root_address", lambda *_: run.place.address)
+    monkeypatch.setattr(supervised_trial, "find_run", lambda *_: run.place)
+    monkeypatch.setattr(supervised_trial, "read_run", lambda _: run)
+    monkeypatch.setattr(supervised_trial, "launch", launched)
+    with contextlib.suppress(ClusterError):
+        assert run_supervised(config, TRIAL, limit_s=9.0).figures.steps == len(run.rows)
+    assert started == ([] if fresh is None else [fresh])
+
+
+def test_a_step_that_was_dropped_and_got_over_is_no_divergence() -> None:
+    rows = [row(step, 5.0 - step / 10) for step in range(10)]
+    rows[4] = row(4, math.nan, outcome="dropped", grad_norm=math.inf)
+    figures = measure_run(read(rows, "finished"), TRIAL, steps=10).figures
+    assert not figures.diverged
+    assert dict(figures.curve)[4] == dict(figures.curve)[3]
+    rows[4] = row(4, math.nan)  # an update with it was made
+    assert measure_run(read(rows, "finished"), TRIAL, steps=10).figures.diverged
+
+
+def test_a_finished_run_with_lost_rows_is_no_result() -> None:
+    with pytest.raises(InternalError, match="3 steps only 2 have a row"):
+        measure_run(read([row(0, 5.0), row(0, 5.0), row(2, 3.0)], "finished"), TRIAL, steps=3)
 
 
 def test_a_run_that_a_fault_ended_is_no_result() -> None:
-    from stormsail.platform.errors import InternalError
-
     with pytest.raises(InternalError, match="ended as failed"):
         measure_run(read([row(0, 5.0)], "failed"), TRIAL, steps=3)

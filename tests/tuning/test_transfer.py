@@ -20,7 +20,7 @@ SOURCE = Source(
     width=64,
     clip_rate=0.1,
     edge=Edge(0.08, open_end=False),
-    fit=EdgeFit(0.0, -2.5257286443082556, 2),  # 0.08 at any width
+    fit=EdgeFit(0.0, -2.5257286443082556, 3),  # 0.08 at any width
     parametrisation="mup",
 )
 GOAL = Goal(steps=100_000, tokens_per_step=1000, width=256)
@@ -56,6 +56,8 @@ def test_the_learning_rate_is_at_most_half_of_the_edge() -> None:
     assert value(replace(SOURCE, lr=0.07), GOAL, "optimizer.lr") == pytest.approx(0.04)
     falling = replace(SOURCE, fit=EdgeFit(-1.0, 0.0, 3))
     assert value(falling, GOAL, "optimizer.lr") == pytest.approx(0.5 / 256, rel=1e-3)
+    rising = replace(SOURCE, lr=0.07, fit=EdgeFit(1.0, 0.0, 3))  # no learning rate beyond what was seen
+    assert value(rising, GOAL, "optimizer.lr") == pytest.approx(0.04)
     assert value(replace(SOURCE, lr=0.07, fit=None, width=None), replace(GOAL, width=None), "optimizer.lr") == 0.04
 
 
@@ -71,6 +73,29 @@ def test_a_winner_that_follows_a_percentile_leaves_the_threshold_alone_and_says_
     handed = hand_over(replace(SOURCE, cell=Cell(0.95, "p90", 0.05)), GOAL)
     assert "train.clip_norm" not in {value.key for value in handed.values}
     assert any("90th percentile" in text and "left as it is" in text for text in handed.assumptions)
+
+
+def test_what_the_rules_would_have_said_is_told_where_it_is_cut() -> None:
+    def why(source: Source, goal: Goal, key: str) -> str:
+        return next(value.why for value in hand_over(source, goal).values if value.key == key)
+
+    small = replace(SOURCE, cell=Cell(0.5, "1", 0.05))  # below the range even at the same batch
+    assert "that would be 0.5, outside of 0.9 to 0.999" in why(small, GOAL, "optimizer.betas.1")
+    assert "outside" not in why(replace(SOURCE, cell=Cell(0.9, "1", 0.05)), GOAL, "optimizer.betas.1")
+    assert "cut to half of the run" in why(SOURCE, replace(GOAL, steps=60), "schedule.warmup_steps")
+    assert "cut" not in why(SOURCE, replace(GOAL, steps=100), "schedule.warmup_steps")
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        (None, "is not known, as no proxy's stable band ends within the grid"),
+        (EdgeFit(0.0, -2.0, 2), "is taken to be the smallest one seen: 2 of"),
+        (EdgeFit(-0.5, -2.0, 3), "follows from edge ~ width^-0.50 over 3 widths"),
+    ],
+)
+def test_where_the_edge_comes_from_is_said(fit: EdgeFit | None, said: str) -> None:
+    assert said in " ".join(hand_over(replace(SOURCE, fit=fit), GOAL).assumptions)
 
 
 def test_what_nobody_checked_is_said() -> None:
