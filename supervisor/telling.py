@@ -168,6 +168,9 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "checkpoint.folded": lambda e, d: (
         f"checkpoint {d['generation']}/{e.step} was written once more as a keyframe: {d['bytes'] / _MB:.1f} MB"
     ),
+    "checkpoint.fold_damaged": lambda e, d: (
+        f"what checkpoint {d['generation']}/{e.step} was folded into is damaged, so its differences stay: {d['why']}"
+    ),
     "checkpoint.fold_failed": lambda e, d: f"checkpoint {d['generation']}/{e.step} could not be folded: {d['why']}",
     "checkpoint.swept": lambda _e, d: f"removed {d['objects']} objects of saves that never finished",
     "checkpoint.retention_failed": lambda _e, d: f"old checkpoints could not be removed yet: {d['why']}",
