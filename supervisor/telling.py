@@ -135,7 +135,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
         f"took {(e.step or 0) - d['from_step']} steps from the gradient log, to step {e.step}, in {d['took_s']:.2f} s"
     ),
     "log.refused": lambda e, d: (
-        f"the gradient log to step {e.step} is not used, its steps are computed: {d['problem']}"
+        f"the gradient log is not used from step {e.step} on, its steps are computed: {d['problem']}"
     ),
     "log.broken": lambda e, d: f"rank {d['rank']} did not log step {e.step}, nor those up to the next save: {d['why']}",
     "update.dropped": lambda e, d: (
