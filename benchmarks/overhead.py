@@ -129,7 +129,7 @@ class Rank:
 
     def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
         """Nothing is replayed here."""
-        raise RuntimeError(f"{generation}: {problem}")
+        raise RuntimeError(f"{generation}, step {step}: {problem}")
 
     def watched(self) -> float:
         """One step as it is; gives its seconds."""
