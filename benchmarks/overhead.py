@@ -127,9 +127,9 @@ class Rank:
         """Nothing is restored here."""
         raise RuntimeError(f"{ref}: {problem}")
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
         """Nothing is replayed here."""
-        raise RuntimeError(f"{generation}: {problem}")
+        raise RuntimeError(f"{generation}, step {step}: {problem}")
 
     def watched(self) -> float:
         """One step as it is; gives its seconds."""

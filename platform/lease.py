@@ -83,6 +83,10 @@ class LeaseRecord:
         """Whether it was not renewed in time."""
         return now > self.renewed_s + self.ttl_s
 
+    def is_ahead(self, now: float) -> bool:
+        """Whether it was renewed by a clock that is far ahead of this one; it would take as long to expire."""
+        return self.renewed_s > now + self.ttl_s
+
 
 class RunLease:
     """A lease that was acquired; used by one thread at a time. Made by `acquire`."""
@@ -115,7 +119,8 @@ class RunLease:
             store: The run's store.
             owner: Who asks.
             now: Seconds since the epoch.
-            take_over: Also replace an owner whose lease has run out, though it is not known to be dead.
+            take_over: Also replace an owner whose lease has run out, or was renewed in a far future by a clock that
+                had jumped, though it is not known to be dead.
             ttl_s: How long the lease is to be valid without renewal.
             run: The run's name, for messages ("": the last part of the store's URL).
             is_alive: Whether a process of this machine lives (default: asks the system).
@@ -141,7 +146,11 @@ class RunLease:
         raise RunExistsError(f"The lease changed hands {_TRIES} times meanwhile", where=f"{store.url}/{KEY}", todo=todo)
 
     def renew(self, now: float, *, generation: int | None = None) -> None:
-        """Say that the owner lives.
+        """Say that the owner lives; a clock that was put right corrects what a wrong one said.
+
+        Args:
+            now: Seconds since the epoch.
+            generation: The run's generation; None leaves what was said before.
 
         Raises:
             FencedError: The lease is somebody else's now: stop writing at once.
@@ -150,7 +159,7 @@ class RunLease:
         if self._record.released:
             raise InternalError("A lease that was given back cannot be renewed", where=f"{self._store.url}/{KEY}")
         kept = self._record.generation if generation is None else generation
-        self._replace(replace(self._record, renewed_s=max(now, self._record.renewed_s), generation=kept))
+        self._replace(replace(self._record, renewed_s=now, generation=kept))
 
     def release(self) -> None:
         """Give the lease back; may be called again.
@@ -202,6 +211,12 @@ def _check_free(record: LeaseRecord, owner: LeaseOwner, now: float, named: _Name
     run = named.run
     since = f"{_name(record)} since {_clock(record.started_s)}"
     silent = f"{max(now - record.renewed_s, 0.0):.0f} s ago"
+    if record.is_ahead(now) and take_over:
+        return
+    if record.is_ahead(now):
+        what = f"Run {run!r} is owned by {since}, whose clock was {record.renewed_s - now:.0f} s ahead of this one"
+        todo = "Set the clocks right; or make sure that it is gone, then take the run over with `--take-over`."
+        raise RunExistsError(what, where=named.where, todo=todo)
     if not record.expired(now):
         what = f"Run {run!r} is owned by {since}, last heard of {silent}"
         todo = f"Follow it with `stormsail attach {run}`, end it with `stormsail stop {run}`, or choose another name."

@@ -146,7 +146,8 @@ def iter_series_objects(
 
 
 def _rows_of(store: ObjectStore, key: str, damaged: Damaged | None) -> Iterator[dict[str, Json]]:
-    for number, line in enumerate(store.get(key).splitlines(), start=1):
+    # Not `splitlines`: a minus sign is one bit away from a carriage return.
+    for number, line in enumerate(store.get(key).removesuffix(b"\n").split(b"\n"), start=1):
         try:
             yield _row_of(line, f"{store.url}/{key}, line {number}")
         except StorageError as error:

@@ -177,9 +177,9 @@ class SupervisorActor:
         return self._run.hearing.restore_failed(ref, problem)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
-    def replay_failed(self, generation: int, problem: str) -> Directive:
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
         """See `Hearing.replay_failed`."""
-        return self._run.hearing.replay_failed(generation, problem)
+        return self._run.hearing.replay_failed(generation, step, problem)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stormsail.platform.checkpoint.folding import fold
+from stormsail.platform.checkpoint.leases import ReadLease
+from stormsail.platform.checkpoint.manifest import Manifest
 from stormsail.platform.errors import StormsailError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.open import open_store
-from stormsail.platform.storage.store import StoreAddress
+from stormsail.platform.storage.store import ObjectStore, StoreAddress
 
 LIMIT_S = 3600.0
 
@@ -48,10 +51,27 @@ def fold_one(address: StoreAddress, ref: CheckpointRef) -> FoldResult:
     """Fold a checkpoint of the run's store; what goes wrong is told, not raised."""
     until = time.monotonic() + LIMIT_S
     try:
-        manifest = fold(open_store(address), ref, time_s=time.time(), cancelled=lambda: time.monotonic() > until)
+        manifest = fold_held(open_store(address), ref, cancelled=lambda: time.monotonic() > until)
     except StormsailError as error:
         return FoldResult(ref, why=str(error).replace("\n", "; "))
     return FoldResult(ref, stored_bytes=0 if manifest is None else manifest.stored_bytes)
+
+
+def fold_held(
+    store: ObjectStore, ref: CheckpointRef, *, cancelled: Callable[[], bool] = lambda: False
+) -> Manifest | None:
+    """`fold`, with a lease on the checkpoint: what is read is not deleted meanwhile, nor what is written swept.
+
+    Raises:
+        As `fold` does.
+    """
+    with ReadLease(store, [ref]) as lease:
+
+        def over() -> bool:
+            lease.renew()
+            return cancelled()
+
+        return fold(store, ref, time_s=time.time(), cancelled=over)
 
 
 class RayCompactor:

@@ -72,7 +72,7 @@ class Decider:
         self._stop_step = stop_step
         self._on_generation = on_generation
         self._changed = changed
-        self._without_log = False
+        self._log_until: int | None = None
         self._claimed: int | None = None
         self._question: _Question | None = None
         self._pause = threading.Event()
@@ -111,18 +111,18 @@ class Decider:
         with self._ledger.lock:
             return self._ask(self._ledger.record.ladder, fault, generation=self._ledger.record.generation + 1)
 
-    def decide_again(self, *, without_log: bool = False) -> Directive:
+    def decide_again(self, *, log_until: int | None = None) -> Directive:
         """Answer the last fault (or the start) once more, with the checkpoints that are there now.
 
         Args:
-            without_log: Compute again what the gradient log should have given.
+            log_until: Compute again what the gradient log should have given from this step on; None: use all of it.
         """
         with self._ledger.lock:
-            self._without_log = without_log
+            self._log_until = log_until
             try:
                 return self.start() if self._question is None else self._carry_out(self._question)
             finally:
-                self._without_log = False
+                self._log_until = None
 
     def _all_damaged(self) -> bool:
         """Whether there were checkpoints, and none of them can be loaded any more."""
@@ -229,7 +229,6 @@ class Decider:
         newest = max(self._ledger.candidates(), key=lambda item: (item.ref.step, item.ref.generation), default=None)
         wanted = (
             self._config.checkpoint.gradient_log != "off"
-            and not self._without_log
             and decision.tier in (None, Tier.RESUME)
             and decision.state.numeric is None
             and decision.precision == self._config.train.precision
@@ -239,6 +238,7 @@ class Decider:
 
     def _logged_from(self, ref: CheckpointRef | None) -> tuple[LogSpan, ...]:
         step = ref.step if ref else 0
+        stops = [stop for stop in (self._stop_step, self._log_until) if stop is not None]
         found = Reach()
 
         def look() -> None:
@@ -248,7 +248,7 @@ class Decider:
                 self._ledger.record.generations,
                 step=step,
                 world_size=self._config.cluster.workers,
-                stop=self._stop_step,
+                stop=min(stops, default=None),
             )
 
         try:

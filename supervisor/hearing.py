@@ -353,14 +353,14 @@ class Hearing:
             self._ledger.note("checkpoint.corrupt", step=ref.step, generation=ref.generation, problem=problem)
             return self._decider.decide_again()
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
-        """The gradient log could not be replayed: its steps are computed again, from the same checkpoint."""
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
+        """The gradient log cannot be used from a step on: those are computed again, after what leads up to it."""
         with self._ledger.lock:
             directive = self._decider.directive
             if not self._listening or directive is None or directive.generation != generation:
                 return self._too_late()
-            self._ledger.note("log.refused", step=directive.first_step, generation=generation, problem=problem)
-            return self._decider.decide_again(without_log=True)
+            self._ledger.note("log.refused", step=step, generation=generation, problem=problem)
+            return self._decider.decide_again(log_until=step)
 
     def _is_current(self, incident: Incident) -> bool:
         return self._listening and incident.generation == self._ledger.record.generation

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
-from stormsail.platform.checkpoint.folding import drop_original, folded
+from stormsail.platform.checkpoint.folding import drop_original, folded, freed
 from stormsail.platform.checkpoint.keys import LOG
 from stormsail.platform.checkpoint.leases import LeaseWatch
 from stormsail.platform.checkpoint.lines import live_refs
@@ -38,7 +38,7 @@ def retention_plan(
     live: Collection[CheckpointRef],
     pinned: Collection[CheckpointRef] = (),
     held: Collection[CheckpointRef] = (),
-    folds: Collection[CheckpointRef] = (),
+    freed: Collection[CheckpointRef] = (),
 ) -> RetentionPlan:
     """What stays and what goes by the run's own settings.
 
@@ -49,7 +49,7 @@ def retention_plan(
         live: Those on the live line.
         pinned: Kept until somebody unpins them.
         held: Kept for now.
-        folds: Those that need their keyframe no longer.
+        freed: Those that need their keyframe no longer.
     """
     commits = tuple(commits)
     section = config.checkpoint
@@ -67,7 +67,7 @@ def retention_plan(
         pinned=pinned,
         held=held,
         times={commit.ref: commit.time_s for commit in commits},
-        bases={commit.ref: commit.base for commit in commits if commit.base is not None and commit.ref not in folds},
+        bases={commit.ref: commit.base for commit in commits if commit.base is not None and commit.ref not in freed},
     )
 
 
@@ -171,7 +171,8 @@ class Keeper:
     def sweep(self, now_s: float) -> None:
         """Remove what dead saves of earlier supervisors left behind, half-written objects too."""
         grace_s = 2 * self._config.checkpoint.deadline_s
-        removed = collect_litter(self._store, now_s=now_s, grace_s=grace_s)
+        held = self._leases.held(self._store)  # a fold takes longer than any save
+        removed = collect_litter(self._store, now_s=now_s, grace_s=grace_s, spare=held)
         uploads = self._store.abort_stale_uploads("", older_than_s=grace_s)
         if removed.deleted or uploads:
             self._ledger.note(
@@ -203,6 +204,7 @@ class Keeper:
     def _delete_spare(self) -> None:
         commits = scan_commits(self._store).commits
         folds = folded(self._store)
+        without_base = freed(self._store, folds)
         kept_by_people, read_now = pins(self._store), self._leases.held(self._store)
         with self._ledger.lock:
             # Planned and noted in one go: the ladder must not choose what is about to go, nor this what was chosen.
@@ -212,29 +214,29 @@ class Keeper:
             plan = retention_plan(
                 self._config,
                 commits,
-                good=record.good,
+                good=record.good - record.corrupt,
                 live=live,
                 pinned=kept_by_people,
                 held=read_now | loading,
-                folds=folds,
+                freed=without_base,
             )
             if plan.delete:
                 self._ledger.note("checkpoint.deleted", refs=[[ref.generation, ref.step] for ref in plan.delete])
         if plan.delete:
             # A supervisor that was replaced hears of it here: what it knows of the line is old, and it may not delete.
             self._ledger.secure()
-            collect(self._store, self._without_newly_held(plan, commits, folds))
-        self._compact(plan, commits, folds)
-        self._drop_originals(plan, commits, folds, read_now | loading)
+            collect(self._store, self._without_newly_held(plan, commits, without_base))
         if self._config.checkpoint.gradient_log != "off":
             self._delete_spare_log()
+        self._compact(plan, commits, folds)
+        self._drop_originals(plan, commits, folds, read_now | loading)
 
     def _without_newly_held(
-        self, plan: RetentionPlan, commits: Iterable[Commit], folds: Collection[CheckpointRef]
+        self, plan: RetentionPlan, commits: Iterable[Commit], without_base: Collection[CheckpointRef]
     ) -> RetentionPlan:
         """Who pinned or began to read something meanwhile may not have seen the note of its deletion."""
         held = pins(self._store) | self._leases.held(self._store)
-        needing = held - set(folds)
+        needing = held - set(without_base)
         held |= {commit.base for commit in commits if commit.base is not None and commit.ref in needing}
         return replace(plan, delete=tuple(ref for ref in plan.delete if ref not in held))
 
@@ -275,8 +277,19 @@ class Keeper:
             if folded_s is None or folded_s > now_s - grace_s or commit.ref in held or commit.ref not in plan.keep:
                 continue
             if commit.ref not in self._dropped:
-                drop_original(self._store, commit)
+                self._drop_original(commit)
                 self._dropped.add(commit.ref)
+
+    def _drop_original(self, commit: Commit) -> None:
+        try:
+            drop_original(self._store, commit)
+        except CheckpointError as error:  # no reason to leave the others as they are; its differences are read
+            self._ledger.note(
+                "checkpoint.fold_damaged",
+                step=commit.step,
+                generation=commit.generation,
+                why=str(error).replace("\n", "; "),
+            )
 
     def _delete_spare_log(self) -> None:
         """Keep the log from the newest checkpoint but one on: the newest one may turn out to be damaged.
@@ -285,6 +298,8 @@ class Keeper:
         """
         record, steps = self._ledger.record, sorted(item.ref.step for item in self._ledger.candidates())
         oldest = steps[-2] if len(steps) > 1 else 0
+        if self._ledger.loading is not None:  # a repair may replay what was logged since an older one
+            oldest = min(oldest, self._ledger.loading.step)
         keys = spare(record.generations, [info.key for info in self._store.list(LOG)], from_step=oldest)
         if keys:
             self._ledger.secure()  # as above

@@ -213,7 +213,7 @@ def _resolve(root: StoreAddress, config: RunConfig, options: LaunchOptions) -> t
     if place is None:
         return _begin(root, config.name), None, True
     _refuse_live_owner(place)
-    _refuse_owner_elsewhere(place)
+    _refuse_owner_elsewhere(place, take_over=options.take_over)
     if options.fresh:
         return _begin(root, config.name), None, True
     record = fold(Journal.read(place.store()))
@@ -287,10 +287,11 @@ def _look_at_owner(place: RunPlace) -> Snapshot | None:
         return None
 
 
-def _refuse_owner_elsewhere(place: RunPlace) -> None:
+def _refuse_owner_elsewhere(place: RunPlace, *, take_over: bool) -> None:
     """The same store can serve several clusters: the lease tells of an owner that this one does not know."""
-    held = live_owner(place.store(), now=time.time())
-    if held is not None:
+    now_s = time.time()
+    held = live_owner(place.store(), now=now_s)
+    if held is not None and not (take_over and held.is_ahead(now_s)):
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(held.started_s))
         raise RunExistsError(
             f"run {place.name!r} is owned by {held.owner.host}, pid {held.owner.pid}, since {since}",

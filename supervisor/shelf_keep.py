@@ -7,14 +7,13 @@ import socket
 import time
 
 from stormsail.platform.checkpoint.commits import load_commit
-from stormsail.platform.checkpoint.folding import fold
-from stormsail.platform.checkpoint.leases import ReadLease
 from stormsail.platform.checkpoint.pins import pin, unpin
 from stormsail.platform.errors import CheckpointError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
-from stormsail.supervisor.record import fold as fold_journal
+from stormsail.supervisor.compacting import fold_held
+from stormsail.supervisor.record import fold
 
 
 def pin_checkpoint(store: ObjectStore, ref: CheckpointRef) -> bool:
@@ -35,7 +34,7 @@ def pin_checkpoint(store: ObjectStore, ref: CheckpointRef) -> bool:
 
 def _check_stays(store: ObjectStore, ref: CheckpointRef) -> None:
     """After the pin, not before it: retention notes what it deletes, and then looks at the pins once more."""
-    if ref in fold_journal(Journal.read(store)).deleted:
+    if ref in fold(Journal.read(store)).deleted:
         raise CheckpointError(
             "retention is deleting this checkpoint",
             where=f"generation {ref.generation}, step {ref.step}",
@@ -54,6 +53,5 @@ def compact_checkpoint(store: ObjectStore, ref: CheckpointRef) -> int | None:
         CheckpointError: There is no such checkpoint, or it is damaged.
         StorageError: The store failed.
     """
-    with ReadLease(store, [ref]):
-        manifest = fold(store, ref, time_s=time.time())
+    manifest = fold_held(store, ref)
     return None if manifest is None else manifest.stored_bytes

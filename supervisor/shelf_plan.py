@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
-from stormsail.platform.checkpoint.folding import folded
+from stormsail.platform.checkpoint.folding import folded, freed
 from stormsail.platform.checkpoint.leases import LeaseWatch
 from stormsail.platform.checkpoint.lines import list_generations, live_refs
 from stormsail.platform.checkpoint.pins import pins
@@ -29,17 +29,17 @@ def plan_shelf(place: RunPlace) -> list[dict[str, Any]]:
     record = fold(Journal.read(store))
     commits = scan_commits(store).commits
     live = live_refs(list_generations(store), commits)
-    folds, pinned = folded(store), pins(store)
+    without_base, pinned = freed(store, folded(store)), pins(store)
     plan = retention_plan(
         parse_dump(record.config),
         commits,
-        good=record.good,
+        good=record.good - record.corrupt,
         live=live,
         pinned=pinned,
         held=LeaseWatch().held(store),
-        folds=folds,
+        freed=without_base,
     )
-    needed = {commit.base for commit in commits if commit.ref in plan.keep and commit.ref not in folds}
+    needed = {commit.base for commit in commits if commit.ref in plan.keep and commit.ref not in without_base}
     return [
         {
             "generation": commit.generation,

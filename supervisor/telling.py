@@ -135,7 +135,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
         f"took {(e.step or 0) - d['from_step']} steps from the gradient log, to step {e.step}, in {d['took_s']:.2f} s"
     ),
     "log.refused": lambda e, d: (
-        f"the gradient log to step {e.step} is not used, its steps are computed: {d['problem']}"
+        f"the gradient log is not used from step {e.step} on, its steps are computed: {d['problem']}"
     ),
     "log.broken": lambda e, d: f"rank {d['rank']} did not log step {e.step}, nor those up to the next save: {d['why']}",
     "update.dropped": lambda e, d: (
@@ -167,6 +167,9 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "stop.requested": lambda _e, d: f"stop requested: {d['reason']}",
     "checkpoint.folded": lambda e, d: (
         f"checkpoint {d['generation']}/{e.step} was written once more as a keyframe: {d['bytes'] / _MB:.1f} MB"
+    ),
+    "checkpoint.fold_damaged": lambda e, d: (
+        f"what checkpoint {d['generation']}/{e.step} was folded into is damaged, so its differences stay: {d['why']}"
     ),
     "checkpoint.fold_failed": lambda e, d: f"checkpoint {d['generation']}/{e.step} could not be folded: {d['why']}",
     "checkpoint.swept": lambda _e, d: f"removed {d['objects']} objects of saves that never finished",

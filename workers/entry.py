@@ -298,9 +298,9 @@ class _Worker:
         directive: Directive = self._call("restore_failed", ref, problem, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
-        """Report that the gradient log could not be replayed and wait for a decision without it."""
-        directive: Directive = self._call("replay_failed", generation, problem, timeout_s=_CONSULT_TIMEOUT_S)
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
+        """Report that the gradient log could not be replayed from a step on and wait for a decision without that."""
+        directive: Directive = self._call("replay_failed", generation, step, problem, timeout_s=_CONSULT_TIMEOUT_S)
         return directive
 
     def _call(self, method: str, *args: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:

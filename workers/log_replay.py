@@ -1,16 +1,18 @@
 """Taking steps again from the gradient log: the same optimizer arithmetic on the live engine, without forward or backward.
 
 Every rank applies its own shards, and before each step all agree that all can. After each step the state must have
-the word sum that was logged with it; if it has not, on any rank, the caller loads the checkpoint once more and
-computes the steps instead.
+the word sum that was logged with it; if it has not, on any rank, the caller loads the checkpoint once more, replays up
+to that step, and computes from there on.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -18,7 +20,7 @@ from stormsail.platform.checkpoint.gradient_frame import Bits
 from stormsail.platform.checkpoint.keys import log_key
 from stormsail.platform.checkpoint.log_entry import LoggedStep
 from stormsail.platform.checkpoint.log_place import LogPlace, read_logged
-from stormsail.platform.errors import CheckpointError, InternalError, StorageError
+from stormsail.platform.errors import CheckpointError, InternalError, ObjectMissingError, StorageError
 from stormsail.platform.messages import LogSpan, StepRow
 from stormsail.workers import vitals
 from stormsail.workers.detect.policy import Policy
@@ -27,9 +29,25 @@ from stormsail.workers.detect.verdict import Observation, judge
 from stormsail.workers.engine import ZeroEngine
 from stormsail.workers.gradient_log import layout
 
+T = TypeVar("T")
+
 _ROW = TypeAdapter(StepRow)
 _SEEN = TypeAdapter(Observation)
-_Found: TypeAlias = tuple[LoggedStep, Bits] | str  # or what is wrong with the entry
+_Entry: TypeAlias = tuple[LoggedStep, Bits]
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why the log could not be replayed to its end.
+
+    Attributes:
+        step: The first step that cannot be taken from it.
+        problem: What is wrong, in the words of the rank that found it.
+    """
+
+    step: int
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +78,9 @@ def replay(
     world_size: int,
     detector: DetectorState,
     policy: Policy,
+    patience_s: float,
     rounded_at: Callable[[int], bool] = lambda _step: False,
-) -> Replayed | str:
+) -> Replayed | Refused:
     """Apply the logged steps to the restored state (collective).
 
     Args:
@@ -72,25 +91,27 @@ def replay(
         world_size: Ranks of this world.
         detector: The detectors of the restored state.
         policy: Their limits.
+        patience_s: How long a store that is away is waited for at each step.
         rounded_at: Says before which steps the live state was rounded.
 
     Returns:
-        Where it has led, or why it could not be done, in the words of the first rank that found it. The state is
-        then neither the checkpoint's nor a later one, and must be loaded again.
+        Where it has led, or why it could not be done. The state is then neither the checkpoint's nor a later one, and
+        must be loaded again.
     """
-    problem, rows, last = "", [], None
-    for found in _read_ahead(engine, source, spans, rank=rank, world_size=world_size):
-        refused = _refused(engine, problem or (found if isinstance(found, str) else ""))
-        if refused or isinstance(found, str):
-            return refused
+    refused, rows, last = None, [], None
+    for mine in _read_ahead(engine, _Log(source, rank, world_size, patience_s), spans):
+        found = _agreed(engine, refused or mine)
+        if isinstance(found, Refused):
+            return found
         if last is not None and rounded_at(found[0].step):
             engine.round_state()
         last, bits = found
-        problem = _apply(engine, last, bits)
+        refused = _apply(engine, last, bits)
         if last.seen:
             detector, _ = judge(detector, _SEEN.validate_python(last.seen), policy)
         rows += [_ROW.validate_python(last.row)] if last.row else []
-    if refused := _refused(engine, problem):
+    refused = _agreed(engine, refused)
+    if refused is not None:
         return refused
     if last is None:
         raise InternalError("the gradient log is to be replayed, but no step of it was named")
@@ -98,51 +119,77 @@ def replay(
     return Replayed(last.step + 1, last.applied, last.tokens, detector, tuple(rows))
 
 
-def _read_ahead(
-    engine: ZeroEngine, source: LogPlace, spans: Sequence[LogSpan], *, rank: int, world_size: int
-) -> Iterator[_Found]:
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What this rank reads."""
+
+    source: LogPlace
+    rank: int
+    world_size: int
+    patience_s: float
+
+
+def _read_ahead(engine: ZeroEngine, log: _Log, spans: Sequence[LogSpan]) -> Iterator[_Entry | Refused]:
     """The entries in order; the next one is read and decoded while one is applied."""
     places = [(span.generation, step) for span in spans for step in range(span.first, span.stop)]
     with ThreadPoolExecutor(1) as reader:
-        ahead: Future[_Found] | None = None
+        ahead: Future[_Entry | Refused] | None = None
         for place in places:
-            before, ahead = ahead, reader.submit(_read, engine, source, place, rank, world_size)
+            before, ahead = ahead, reader.submit(_read, engine, log, place)
             if before is not None:
                 yield before.result()
         if ahead is not None:
             yield ahead.result()
 
 
-def _refused(engine: ZeroEngine, problem: str) -> str:
-    """The first problem of any rank, on all ranks; "" if none has one (collective)."""
-    if vitals.all_agree(not problem, device=engine.device):
-        return ""
-    return next(text for text in vitals.gather_objects(problem) if text)
+def _agreed(engine: ZeroEngine, mine: T | Refused) -> T | Refused:
+    """What this rank has, or what is wrong at the earliest step of any rank, on all ranks (collective)."""
+    if vitals.all_agree(not isinstance(mine, Refused), device=engine.device):
+        return mine
+    told = vitals.gather_objects(mine if isinstance(mine, Refused) else None)
+    return min((refused for refused in told if refused is not None), key=lambda refused: refused.step)
 
 
-def _read(engine: ZeroEngine, source: LogPlace, place: tuple[int, int], rank: int, world_size: int) -> _Found:
+def _read(engine: ZeroEngine, log: _Log, place: tuple[int, int]) -> _Entry | Refused:
     generation, step = place
-    key = log_key(generation, step, rank)
+    key = log_key(generation, step, log.rank)
     try:
-        entry, bits = read_logged(source, key)
+        entry, bits = _read_patiently(log, key)
     except (CheckpointError, StorageError) as error:
-        return str(error).replace("\n", "; ")
-    if (entry.generation, entry.step, entry.rank) != (generation, step, rank):
-        return f"{key}: this is the log of step {entry.step} of rank {entry.rank}, generation {entry.generation}"
-    if entry.world_size != world_size or entry.layout != layout(engine.pieces):
-        return f"{key}: it was written by another world ({entry.world_size} ranks), or for another model"
-    return entry, bits
+        return Refused(step, str(error).replace("\n", "; "))
+    problem = ""
+    if (entry.generation, entry.step, entry.rank) != (generation, step, log.rank):
+        problem = f"this is the log of step {entry.step} of rank {entry.rank}, generation {entry.generation}"
+    elif entry.world_size != log.world_size or entry.layout != layout(engine.pieces):
+        problem = f"it was written by another world ({entry.world_size} ranks), or for another model"
+    return Refused(step, f"{key}: {problem}") if problem else (entry, bits)
 
 
-def _apply(engine: ZeroEngine, entry: LoggedStep, bits: Bits) -> str:
-    """Do what the loop did. Returns what is wrong with the outcome, or ""."""
+def _read_patiently(log: _Log, key: str) -> _Entry:
+    pause, deadline = threading.Event(), time.monotonic() + log.patience_s
+    while True:
+        try:
+            return read_logged(log.source, key)
+        except ObjectMissingError:
+            raise
+        except StorageError:
+            if time.monotonic() + _RETRY_S > deadline:
+                raise
+            pause.wait(_RETRY_S)
+
+
+def _apply(engine: ZeroEngine, entry: LoggedStep, bits: Bits) -> Refused | None:
+    """Do what the loop did. Returns what is wrong with the outcome, or None."""
     if entry.outcome == "applied":
         engine.write_gradient(bits)
         if entry.scale != 1.0:
             engine.scale_gradients(entry.scale)
         engine.restore_learning_rates(entry.rates)
         if not engine.apply():
-            return f"DeepSpeed refused the logged update of step {entry.step}"
+            return Refused(entry.step, f"DeepSpeed refused the logged update of step {entry.step}")
     if engine.state_sum() != entry.state_sum:
-        return f"the state after the logged step {entry.step} of rank {entry.rank} is not the one that was there before"
-    return ""
+        problem = (
+            f"the state after the logged step {entry.step} of rank {entry.rank} is not the one that was there before"
+        )
+        return Refused(entry.step, problem)
+    return None

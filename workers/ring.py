@@ -26,10 +26,12 @@ class Ring:
     def take(self) -> Slot | None:
         """A slot to copy into, or None while all are being written, or read by somebody else.
 
-        What was in it is given up. Give it back with `give_back`.
+        What was in it is given up; never the newest snapshot of a vault, so that saves which pile up while a store is
+        away leave it where it is. Give it back with `give_back`.
         """
         with self._lock:
-            free = [index for index in range(len(self.slots)) if index not in self._busy]
+            busy = self._busy | self._newest()
+            free = [index for index in range(len(self.slots)) if index not in busy]
             for index in sorted(free, key=self._age):
                 if self.slots[index].begin():
                     self._busy.add(index)
@@ -55,6 +57,11 @@ class Ring:
             for index, slot in enumerate(self.slots):
                 if index not in self._busy:
                     slot.close()
+
+    def _newest(self) -> set[int]:
+        """The slot of the newest whole snapshot, if it outlives this process and there is another slot to write to."""
+        kept = [index for index, slot in enumerate(self.slots) if slot.path is not None and slot.record is not None]
+        return {max(kept, key=self._age)} if kept and len(self.slots) > 1 else set()
 
     def _age(self, index: int) -> tuple[int, int]:
         """What may go first sorts first: no image at all, then the oldest generation and step."""

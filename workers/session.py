@@ -47,8 +47,8 @@ class Supervisor(Protocol):
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         """Report that a checkpoint could not be loaded and get another decision."""
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
-        """Report that the gradient log could not be replayed and get a decision without it."""
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
+        """Report that the gradient log could not be replayed from a step on and get a decision without that."""
 
 
 @dataclass
@@ -156,11 +156,11 @@ class Session:
             assert directive.restore is not None  # noqa: S101 - only a restore can fail
             replacement = self._supervisor.restore_failed(directive.restore, problem)
         if problem is None:
-            problem = self._replay(directive)
-            if problem is None:
+            refused = self._replay(directive)
+            if refused is None:
                 return None
             if self.world.rank == 0:
-                replacement = self._supervisor.replay_failed(directive.generation, problem)
+                replacement = self._supervisor.replay_failed(directive.generation, refused.step, refused.problem)
         return vitals.share_object(replacement, device=self.device)
 
     def _build(self, directive: Directive) -> None:
@@ -222,7 +222,7 @@ class Session:
         self._same_shape = (meta.world_size, meta.threads) == (self.world.world_size, self.config.train.threads)
         return None
 
-    def _replay(self, directive: Directive) -> str | None:
+    def _replay(self, directive: Directive) -> log_replay.Refused | None:
         """Go on from the loaded state by the gradient log. Returns None, or why that could not be done."""
         self.loaded_step = self.position.step
         if not directive.replay:
@@ -236,9 +236,10 @@ class Session:
             world_size=self.world.world_size,
             detector=self.detector,
             policy=self.policy,
+            patience_s=self.config.journal.deadline_s,
             rounded_at=self.is_rounded_at,
         )
-        if isinstance(found, str):
+        if isinstance(found, log_replay.Refused):
             return found
         self.detector = found.detector
         self.position = Position(step=found.step, applied=found.applied, tokens=found.tokens)

@@ -106,7 +106,10 @@ class RayVaultLink:
         except StormsailError:
             return  # gone with its node: nothing is there
         for slot, stored in found:
-            record = unseal(stored, ImageRecord, slot)
+            try:
+                record = unseal(stored, ImageRecord, slot)
+            except CheckpointError:
+                continue  # no image for us; neither the others nor the checkpoint are any worse for it
             yield self._image(node, address, slot, record)
 
     def _image(self, node: str, address: str, slot: str, record: ImageRecord) -> Image:

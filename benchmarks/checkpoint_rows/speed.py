@@ -22,6 +22,12 @@ from stormsail.platform.checkpoint.shards import Shard, ShardSpec, Words
 
 UNIT = "MB/s of raw state per core"
 _MB = 1_000_000
+_BARS = {
+    "encode a keyframe": (1.0, 2.0),
+    "encode a difference": (1.0, 2.0),
+    "decode a keyframe": (0.6, 1.0),
+    "decode a difference, its keyframe being decoded": (0.6, 1.0),
+}
 
 
 @dataclass
@@ -50,6 +56,7 @@ def measure(found: States, rounds: int) -> list[Row]:
     raw = sum(piece.words.nbytes for piece in pieces)
     compressor, decompressor = zstandard.ZstdCompressor(level=3), zstandard.ZstdDecompressor()
     plain = [encode(piece.words, grid=piece.grid) for piece in pieces]
+    keyframes = [None if piece.base is None else encode(piece.base.words, grid=piece.grid) for piece in pieces]
     differences = [encode(piece.words, base=piece.base, grid=piece.grid) for piece in pieces]
     packed = [compressor.compress(piece.words.data) for piece in pieces]
     works = {
@@ -57,12 +64,17 @@ def measure(found: States, rounds: int) -> list[Row]:
         "encode a difference": Work(
             lambda: sum(len(encode(piece.words, base=piece.base, grid=piece.grid)) for piece in pieces), []
         ),
+        "encode a keyframe, with SHA-256 and state digest": Work(lambda: sum(map(_saved, pieces)), []),
         "encode zstd-3": Work(lambda: sum(len(compressor.compress(piece.words.data)) for piece in pieces), []),
         "decode a keyframe": Work(lambda: sum(decode(frame).nbytes for frame in plain), []),
-        "decode a difference": Work(
+        "decode a difference, its keyframe being decoded": Work(
             lambda: sum(
                 decode(frame, base=piece.base).nbytes for frame, piece in zip(differences, pieces, strict=True)
             ),
+            [],
+        ),
+        "decode a keyframe and a difference to it": Work(
+            lambda: sum(map(_restored, keyframes, differences, pieces)),
             [],
         ),
         "decode zstd-3": Work(lambda: sum(len(decompressor.decompress(data)) for data in packed), []),
@@ -80,16 +92,30 @@ def measure(found: States, rounds: int) -> list[Row]:
     for name in works:
         if not name.endswith("zstd-3"):
             made.append(_speed_row(name, speeds))
-        if name.startswith("encode") and not name.endswith("zstd-3"):
+        if name in ("encode a keyframe", "encode a difference"):
             made.append(_ratio_row(name, ratios))
     return made
+
+
+def _saved(piece: Piece) -> int:
+    """All that a save does with a piece on one core."""
+    frame = encode(piece.words, grid=piece.grid)
+    hashlib.sha256(frame).digest()
+    Digest.of_words("w", "master", 0, piece.words)
+    return len(frame)
+
+
+def _restored(keyframe: bytes | None, difference: bytes, piece: Piece) -> int:
+    """All that is decoded for a piece whose keyframe has to be read first."""
+    base = None if keyframe is None or piece.base is None else Base(decode(keyframe), piece.base.digest)
+    return decode(difference, base=base).nbytes
 
 
 def _speed_row(name: str, speeds: dict[str, float]) -> Row:
     verb = name.partition(" ")[0]
     if verb not in ("encode", "decode"):
         return make_row(name, UNIT, speeds[name], None, lower=False)
-    bars = (1.0, 2.0) if verb == "encode" else (0.6, 1.0)
+    bars = _BARS.get(name, (None, None))
     return make_row(
         name, UNIT, speeds[name], speeds[f"{verb} zstd-3"], against="zstd-3", bars=bars, lower=False, by_ratio=True
     )

@@ -8,17 +8,17 @@ it is published. Folding what was folded, or is being folded by somebody else, g
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Never
 
 from stormsail.platform.checkpoint.commits import load_commit, load_folded, load_original
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.fetch import plan_requests
-from stormsail.platform.checkpoint.keys import FOLDS, fold_key, manifest_key, owner_of, part_key
+from stormsail.platform.checkpoint.keys import FOLDS, MANIFESTS, fold_key, manifest_key, owner_of, part_key
 from stormsail.platform.checkpoint.manifest import Commit, Fold, FrameEntry, Manifest, pack_manifest
 from stormsail.platform.checkpoint.opening import load_links, open_request
-from stormsail.platform.checkpoint.packer import Packer, put_once
+from stormsail.platform.checkpoint.packer import Packer, SaveAbandonedError, put_once
 from stormsail.platform.checkpoint.records import seal
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import PACK_BYTES
@@ -41,7 +41,7 @@ def fold(
         store: The run's store.
         ref: Which checkpoint.
         time_s: Seconds since the epoch.
-        cancelled: Asked before each frame and each request.
+        cancelled: Asked before each frame that is written and each request that is read back.
         pack_bytes: A pack is closed once it is at least this long.
 
     Returns:
@@ -59,7 +59,7 @@ def fold(
     if found is not None:
         return found
     manifest = _write(store, load_original(store, record), cancelled, pack_bytes)
-    _read_back(store, manifest)
+    _read_back(store, manifest, cancelled)
     _publish(store, manifest, time_s)
     return manifest
 
@@ -71,6 +71,21 @@ def folded(store: ObjectStore) -> frozenset[CheckpointRef]:
         StorageError: The store failed; never reported as "none".
     """
     return frozenset(ref for info in store.list(FOLDS) if (ref := owner_of(info.key)) is not None)
+
+
+def freed(store: ObjectStore, folds: Collection[CheckpointRef]) -> frozenset[CheckpointRef]:
+    """Which of the folded checkpoints need their keyframe no longer: those whose differences are gone.
+
+    As long as they are there they may be what is read, because the fold turned out to be damaged.
+
+    Args:
+        store: The run's store.
+        folds: From `folded`.
+
+    Raises:
+        StorageError: The store failed; never reported as "none".
+    """
+    return frozenset(folds) - {owner_of(info.key) for info in store.list(MANIFESTS)}
 
 
 def drop_original(store: ObjectStore, record: Commit) -> int:
@@ -125,9 +140,11 @@ def _in_order(frames: list[FrameEntry]) -> tuple[FrameEntry, ...]:
     return tuple(sorted(frames, key=lambda frame: (frame.tensor, frame.component, frame.start)))
 
 
-def _read_back(store: ObjectStore, manifest: Manifest) -> None:
+def _read_back(store: ObjectStore, manifest: Manifest, cancelled: Callable[[], bool]) -> None:
     found = Digest()
     for request in plan_requests(manifest.frames):
+        if cancelled():
+            raise SaveAbandonedError("folding was given up", where=manifest.key)
         for frame, _ in open_request(store, manifest, None, request, _give_up):
             found += Digest.from_hex(frame.digest)  # which is what opening the frame has just recomputed
     if found != manifest.root_digest:
@@ -149,6 +166,7 @@ def _check_there(store: ObjectStore, manifest: Manifest) -> None:
 def _publish(store: ObjectStore, manifest: Manifest, time_s: float) -> None:
     body = pack_manifest(manifest)
     put_once(store, manifest.key, body)
+    _check_there(store, manifest)  # what belongs to nothing yet may have been swept as litter meanwhile
     record = Fold(
         generation=manifest.generation,
         step=manifest.step,

@@ -33,7 +33,7 @@ class Lease:
     """What one reader needs.
 
     Attributes:
-        refs: Checkpoints that it reads, with what they build on.
+        refs: Checkpoints that it reads; what they build on stays as long as they do.
         owner: Who it is, for people.
         until_s: When it runs out, in seconds since the epoch by the reader's clock; for people.
         renewal: Counts up, so that each renewal shows, whatever the reader's clock says.

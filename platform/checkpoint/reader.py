@@ -20,6 +20,7 @@ from stormsail.platform.checkpoint.commits import (
     Problem,
     load_commit,
     load_manifest,
+    load_original,
     scan_commits,
 )
 from stormsail.platform.checkpoint.fetch import Request, plan_requests
@@ -47,6 +48,8 @@ def read_shards(
 ) -> list[Shard]:
     """The wanted elements as float32, in the order asked for, whatever the world size that wrote them.
 
+    Where a fold turns out to be damaged, the differences are read instead, as long as they are there.
+
     Only frames that overlap are fetched, each once. Memory: the result plus `threads` requests of at most 16 MiB, and
     about three times that where the checkpoint builds on a keyframe.
 
@@ -60,6 +63,18 @@ def read_shards(
         CheckpointError: The checkpoint does not have what is wanted, or a frame is missing or damaged.
         StorageError: The store failed.
     """
+    try:
+        return _read(store, manifest, wanted, threads)
+    except CheckpointError as error:
+        if not manifest.folded:
+            raise
+        try:
+            return _read(store, load_original(store, load_commit(store, manifest.ref)), wanted, threads)
+        except CheckpointError:
+            raise error from None
+
+
+def _read(store: ObjectStore, manifest: Manifest, wanted: Sequence[ShardSpec], threads: int) -> list[Shard]:
     targets = [np.empty(spec.count, dtype=np.uint32) for spec in wanted]
     uses = _frames_of(manifest, wanted)
     requests = plan_requests([manifest.frames[index] for index in sorted(uses)])

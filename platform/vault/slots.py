@@ -199,11 +199,11 @@ def read_record(path: Path) -> ImageRecord | None:
         CheckpointError: The record is damaged.
     """
     try:
-        data = _record_of(path).read_bytes()
+        data, size_bytes = _record_of(path).read_bytes(), path.stat().st_size
     except FileNotFoundError:
-        return None
+        return None  # or it has just been removed
     record = unseal(data, ImageRecord, str(_record_of(path)))
-    if record.size_bytes > path.stat().st_size:
+    if record.size_bytes > size_bytes:
         raise CheckpointError("the record tells of more bytes than the slot has", where=str(path))
     return record
 

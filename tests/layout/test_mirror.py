@@ -8,7 +8,6 @@ from pathlib import Path
 UNMIRRORED: dict[str, str] = {
     "supervisor/actor.py": "a thin Ray actor around RunSupervisor, run by tests/cluster",
     "supervisor/room.py": "asks Ray; tests/cluster/test_survives.py kills a controller before and after its workers live",
-    "workers/vault_link.py": "a thin line over Ray to `VaultActor`; tests/cluster/test_vaults.py runs both ends",
     "supervisor/attempt_result.py": "a value without behaviour; test_attempt.py and test_faults.py use it",
 }
 

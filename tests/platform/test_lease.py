@@ -163,13 +163,24 @@ def test_a_renewal_moves_the_time_and_the_generation() -> None:
     store = MemoryStore()
     lease = RunLease.acquire(store, ONE, now=0.0)
     lease.renew(30.0, generation=4)
-    lease.renew(20.0)  # a clock that was set back does not shorten it
+    lease.renew(20.0)  # by a clock that was put right
     held = read_lease(store)
     assert held == lease.record
     assert held is not None
-    assert (held.renewed_s, held.generation) == (30.0, 4)
-    assert not held.expired(30.0 + TTL_S)
-    assert held.expired(30.1 + TTL_S)
+    assert (held.renewed_s, held.generation) == (20.0, 4)
+    assert not held.expired(20.0 + TTL_S)
+    assert held.expired(20.1 + TTL_S)
+
+
+def test_a_clock_that_jumped_ahead_makes_no_run_impossible_to_take_over() -> None:
+    store, now = MemoryStore(), 30 * 86400.0
+    RunLease.acquire(store, ONE, now=0.0).renew(365 * 86400.0)  # and then its owner died
+    with pytest.raises(RunExistsError, match=r"clock was \d+ s ahead") as caught:
+        RunLease.acquire(store, TWO, now=now)
+    assert "--take-over" in caught.value.todo
+    assert live_owner(store, now=now) is not None
+    taken = RunLease.acquire(store, TWO, now=now, take_over=True)
+    assert taken.record.renewed_s == now
 
 
 def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
@@ -260,10 +271,10 @@ class Leases(RuleBasedStateMachine):
             assert before is not None
             assert not before.released
             assert before.owner.id != owner.id
-            assert not (take_over and before.expired(self.now))
+            assert not (take_over and (before.expired(self.now) or before.is_ahead(self.now)))
             return RunLease(self.store, before, self.store.put("unused", b""))
         if before and not before.released and before.owner.id != owner.id and is_alive is alive:
-            assert before.expired(self.now)
+            assert before.expired(self.now) or before.is_ahead(self.now)
             assert take_over
         self.owner_claim = lease.record.claim
         return lease

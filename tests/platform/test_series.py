@@ -143,6 +143,16 @@ def test_a_turned_bit_is_turned_back_and_worse_rows_are_left_out_where_that_is_a
     assert [error.where for error in told] == [f"{store.url}/{key}, line 2"]
 
 
+def test_a_minus_sign_that_became_a_carriage_return_is_turned_back() -> None:
+    store = MemoryStore()
+    writer = SeriesWriter(store)
+    writer.add([{"step": step, "value": -1.0} for step in range(3)])
+    writer.flush()
+    key = "series/00000001.jsonl"
+    store.put(key, store.get(key).replace(b"-1.0", b"\r1.0", 1))
+    assert [row["value"] for row in read_series(store)] == [-1.0, -1.0, -1.0]
+
+
 def test_a_row_that_is_no_json_is_refused_and_takes_no_other_with_it() -> None:
     writer = SeriesWriter(MemoryStore())
     with pytest.raises(InternalError):

@@ -388,9 +388,15 @@ class TestGradientLog:
         log_steps(desk.store, 1, 8, 17)
         assert desk.decide(lost_process(17)).replay == ()
 
-    def test_a_log_that_was_refused_is_not_asked_for_again(self, desk: Desk) -> None:
+    def test_a_log_that_was_refused_at_a_step_is_used_up_to_it(self, desk: Desk) -> None:
         assert desk.decide(lost_process(17)).replay
-        again = desk.decider.decide_again(without_log=True)
+        again = desk.decider.decide_again(log_until=13)
+        assert (again.tier, again.restore, again.replay) == (Tier.RESUME, CheckpointRef(1, 10), (LogSpan(1, 10, 13),))
+        assert [step for step, _ in again.expected_losses] == [13, 14, 15, 16]
+
+    def test_a_log_that_was_refused_at_its_first_step_is_not_asked_for_again(self, desk: Desk) -> None:
+        assert desk.decide(lost_process(17)).replay
+        again = desk.decider.decide_again(log_until=10)
         assert (again.tier, again.restore, again.replay) == (Tier.RESUME, CheckpointRef(1, 10), ())
         made = list_generations(desk.store)[-1]
         assert (made.parent, made.fork_step) == (1, 10)

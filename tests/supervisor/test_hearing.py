@@ -31,6 +31,7 @@ from stormsail.platform.messages import (
     Directive,
     FaultKind,
     Incident,
+    LogSpan,
     Phase,
     Tier,
     WorkerFailure,
@@ -262,13 +263,14 @@ class TestGradientLog:
         made.close()
 
     def test_a_log_that_was_refused_is_noted_and_its_steps_are_computed(self, staff: Staff) -> None:
-        answer = staff.hearing.replay_failed(2, "damaged")
-        assert (answer.generation, answer.restore, answer.replay) == (3, CheckpointRef(1, 10), ())
+        answer = staff.hearing.replay_failed(2, 13, "damaged")
+        assert (answer.generation, answer.restore, answer.replay) == (3, CheckpointRef(1, 10), (LogSpan(1, 10, 13),))
         noted = data_of(Journal.read(staff.store), "log.refused")
         assert (noted["generation"], noted["problem"]) == (2, "damaged")
+        assert staff.hearing.replay_failed(3, 10, "damaged too").replay == ()
 
     def test_an_older_generation_is_not_heard(self, staff: Staff) -> None:
-        assert staff.hearing.replay_failed(1, "late news").stop_reason
+        assert staff.hearing.replay_failed(1, 13, "late news").stop_reason
 
     def test_only_rows_that_were_lost_are_taken_up_and_none_counts_as_progress(self, staff: Staff) -> None:
         """Steps 15 and 16 were computed and logged, but the process died before anybody heard of them."""

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.fragile_store import FragileStore
@@ -19,14 +20,17 @@ from tests.support.run_kit import (
     kinds,
     log_steps,
     small_config,
+    tiny_shards,
     written_part,
 )
 
-from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint import folding as fold_module
+from stormsail.platform.checkpoint.commits import load_manifest, scan_commits
 from stormsail.platform.checkpoint.folding import fold
-from stormsail.platform.checkpoint.keys import manifest_key, owner_of
+from stormsail.platform.checkpoint.keys import fold_key, manifest_key, owner_of
 from stormsail.platform.checkpoint.leases import LEASE_S, LeaseWatch, ReadLease
-from stormsail.platform.checkpoint.pins import pin
+from stormsail.platform.checkpoint.pins import pin, unpin
+from stormsail.platform.checkpoint.reader import read_shards
 from stormsail.platform.checkpoint.verify import verify
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import CheckpointError, FencedError, StorageUnavailableError
@@ -34,7 +38,7 @@ from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef, FaultKind, Incident
 from stormsail.platform.storage.local import LocalStore
 from stormsail.platform.storage.store import ObjectStore
-from stormsail.supervisor.compacting import FoldResult
+from stormsail.supervisor.compacting import FoldResult, fold_held
 
 QUICK = {
     "every_steps": 1,
@@ -300,6 +304,15 @@ class TestGradientLog:
         staff.checkpoint(11)
         assert logged_steps(staff) == [8, 9, 10, 11]
 
+    def test_what_a_repair_is_replaying_stays(self, staff: Staff) -> None:
+        log_steps(staff.store, 1, 0, 12)
+        first = staff.checkpoint(2)
+        staff.checkpoint(4)
+        staff.ledger.loading = first
+        for step in (8, 11):
+            staff.checkpoint(step)
+        assert logged_steps(staff) == list(range(2, 12))
+
     def test_nothing_is_deleted_while_the_journal_cannot_be_written(self, staff: Staff) -> None:
         log_steps(staff.store, 1, 0, 12)
         staff.checkpoint(4)
@@ -428,14 +441,83 @@ def test_what_is_kept_for_long_is_folded_and_its_keyframe_goes(
         folding.checkpoint(step, good=True)
     assert compactor.begun == [CheckpointRef(1, 2)]
     assert journal(folding).count("checkpoint.folded") == 1
-    assert 1 not in steps_on_store(folding)
+    assert 1 in steps_on_store(folding)
+    assert CheckpointRef(1, 1) not in folding.ledger.record.deleted
     assert verify(folding.store, CheckpointRef(1, 2)) == []
     manifests = {info.key for info in folding.store.list("manifests/")}
     assert manifest_key(CheckpointRef(1, 2)) in manifests
     now_s[0] += 3 * LIMIT_S
     folding.checkpoint(25, good=True)
     assert manifest_key(CheckpointRef(1, 2)) not in {info.key for info in folding.store.list("manifests/")}
+    assert 1 in steps_on_store(folding)
+    folding.checkpoint(26, good=True)
+    assert 1 not in steps_on_store(folding)
     assert verify(folding.store, CheckpointRef(1, 2)) == []
+
+
+def test_a_damaged_fold_frees_no_keyframe_and_holds_up_nothing_else(
+    folding: Staff, compactor: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = jumping(folding, monkeypatch)
+    damaged = bytearray(folding.store.get(fold_key(CheckpointRef(1, 2))))
+    damaged[-20] ^= 1
+    folding.store.put(fold_key(CheckpointRef(1, 2)), bytes(damaged))
+    folding.checkpoint(5, good=True, base=folding.keyframe(4))
+    pin(folding.store, CheckpointRef(1, 5), owner="me", time_s=1.0)
+    for step in range(6, 25):
+        folding.checkpoint(step, good=True)
+    assert compactor.begun == [CheckpointRef(1, 2), CheckpointRef(1, 5)]
+    now_s[0] += 3 * LIMIT_S
+    for step in (25, 26, 27):
+        folding.checkpoint(step, good=True)
+    assert {1, 2} <= set(steps_on_store(folding))
+    read_shards(folding.store, load_manifest(folding.store, CheckpointRef(1, 2)), [tiny_shards(seed=2)[0].spec])
+    assert manifest_key(CheckpointRef(1, 5)) not in {info.key for info in folding.store.list("manifests/")}
+    assert journal(folding).count("checkpoint.fold_damaged") == 1
+    assert "checkpoint.retention_failed" not in journal(folding)
+
+
+def test_who_reads_what_was_folded_holds_its_keyframe_too(folding: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the lease comes after the plan: the differences may be what is read."""
+    jumping(folding, monkeypatch)
+    unpin(folding.store, CheckpointRef(1, 2))
+    leases, secure = contextlib.ExitStack(), folding.ledger.secure
+
+    def leased_meanwhile() -> None:
+        secure()
+        if CheckpointRef(1, 1) in folding.ledger.record.deleted:
+            leases.enter_context(ReadLease(folding.store, [CheckpointRef(1, 2)]))
+
+    monkeypatch.setattr(folding.ledger, "secure", leased_meanwhile)
+    for step in range(4, 25):
+        folding.checkpoint(step, good=True)
+    assert CheckpointRef(1, 1) in folding.ledger.record.deleted
+    assert {1, 2} <= set(steps_on_store(folding))
+    leases.close()
+
+
+def test_the_sweep_leaves_alone_what_a_fold_is_writing(folding: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take an hour, while packs count as old after two deadlines of a save."""
+    ref = folding.checkpoint(5, good=True, base=folding.keyframe(4))
+    read_back = fold_module._read_back
+
+    def swept_then(*args: Any) -> None:
+        read_back(*args)
+        folding.keeper.sweep(4e9)
+
+    monkeypatch.setattr(fold_module, "_read_back", swept_then)
+    assert fold_held(folding.store, ref) is not None
+    assert verify(folding.store, ref) == []
+    assert list(folding.store.list("leases/")) == []
+
+
+def test_what_is_known_to_be_damaged_is_not_one_of_the_newest_good_ones(staff: Staff) -> None:
+    for step in range(1, 13):
+        staff.checkpoint(step, good=True)
+        if step in (11, 12):
+            staff.ledger.note("checkpoint.corrupt", step=step, generation=1, why="a bit")
+    staff.checkpoint(13)
+    assert {9, 10} <= set(steps_on_store(staff))
 
 
 def test_what_could_not_be_folded_is_noted_and_not_tried_again(tmp_path: Path, compactor: Here) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.run_kit import Staff, small_config
 from stormsail.platform.config.dump import dump_config, parse_dump
 from stormsail.platform.errors import CheckpointError, ConfigError, NoSuchRunError, RunExistsError
 from stormsail.platform.home import Home
+from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.runs import RunPlace, begin_incarnation, find_run
 from stormsail.platform.storage.local import LocalStore
 from stormsail.platform.storage.open import open_store
@@ -57,7 +59,7 @@ class TestNames:
             raise RunExistsError("started by somebody else")
 
         for name in ("connect", "own_host", "_refuse_live_owner", "_refuse_owner_elsewhere", "probe_store"):
-            monkeypatch.setattr(module, name, lambda *_: None)
+            monkeypatch.setattr(module, name, lambda *_, **__: None)
         monkeypatch.setattr(places, "root_address", lambda *_: root)
         monkeypatch.setattr(module, "_create", taken)
         with pytest.raises(RunExistsError, match="somebody else"):
@@ -69,6 +71,22 @@ class TestNames:
                 notify=print,
             )
         assert find_run(root, "run") == theirs
+
+
+class TestOwner:
+    def test_one_whose_clock_had_jumped_ahead_is_passed_by_who_takes_the_run_over(self, root: StoreAddress) -> None:
+        place = begin_incarnation(root, "run")
+        owner = LeaseOwner("gone", "elsewhere", 7, "boot")
+        RunLease.acquire(place.store(), owner, now=time.time() + 86400.0)
+        with pytest.raises(RunExistsError, match="elsewhere"):
+            module._refuse_owner_elsewhere(place, take_over=False)
+        module._refuse_owner_elsewhere(place, take_over=True)
+
+    def test_one_that_is_alive_is_refused_whoever_asks(self, root: StoreAddress) -> None:
+        place = begin_incarnation(root, "run")
+        RunLease.acquire(place.store(), LeaseOwner("one", "elsewhere", 7, "boot"), now=time.time())
+        with pytest.raises(RunExistsError, match="elsewhere"):
+            module._refuse_owner_elsewhere(place, take_over=True)
 
 
 class TestMustResume:

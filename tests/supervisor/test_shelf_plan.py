@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from tests.support.run_kit import Staff
 
-from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.commits import load_commit, scan_commits
+from stormsail.platform.checkpoint.folding import drop_original, fold
+from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor.shelf_plan import plan_shelf, render_plan
 
@@ -15,6 +17,21 @@ def test_every_checkpoint_has_its_verdict_and_nothing_is_deleted(past: RunPlace)
     rows = [(row["step"], row["keep"], row["live"], row["good"]) for row in plan_shelf(past)]
     assert rows == [(10, True, True, True), (20, True, True, True), (23, True, False, False), (30, True, True, False)]
     assert len(scan_commits(past.store()).commits) == 4
+
+
+def test_a_keyframe_is_needed_until_the_differences_of_what_was_folded_are_gone(
+    played: Callable[[Callable[[Staff], None]], RunPlace],
+) -> None:
+    ref = CheckpointRef(1, 2)
+
+    def folding(staff: Staff) -> None:
+        staff.checkpoint(ref.step, good=True, base=staff.keyframe(1))
+        fold(staff.store, ref, time_s=1.0)
+
+    place = played(folding)
+    assert [(row["step"], row["needed"]) for row in plan_shelf(place)] == [(1, True), (2, False)]
+    drop_original(place.store(), load_commit(place.store(), ref))
+    assert [(row["step"], row["needed"]) for row in plan_shelf(place)] == [(1, False), (2, False)]
 
 
 def test_what_would_go_is_summed_up() -> None:

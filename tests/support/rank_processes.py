@@ -272,8 +272,8 @@ class _Runner:
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         raise AssertionError((ref, problem))
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
-        raise AssertionError((generation, problem))
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
+        raise AssertionError((generation, step, problem))
 
     @contextmanager
     def _loudness(self, step: int) -> Iterator[None]:

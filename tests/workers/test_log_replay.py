@@ -14,7 +14,10 @@ from tests.workers.test_loop import STEPS, Rank
 from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.keys import log_key
 from stormsail.platform.checkpoint.log_entry import pack_entry, unpack_entry
+from stormsail.platform.errors import StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef, Directive, LogSpan, Tier
+from stormsail.platform.storage.memory import MemoryStore
+from stormsail.workers import log_replay
 
 pytestmark = [
     pytest.mark.slow,
@@ -119,14 +122,34 @@ def test_what_cannot_be_used_is_refused_and_its_steps_are_computed_again(
 ) -> None:
     store = damaged(past, how)
     rank = Rank(store, logging())
-    expected = tuple(straight.losses[5:])
-    rank.answers = [Directive(7, Tier.RESUME, REF, expected_losses=expected, exact=True)]
+    expected = tuple(straight.losses[7:])
+    again = Directive(7, Tier.RESUME, REF, replay=(LogSpan(1, 5, 7),), expected_losses=expected, exact=True)
+    rank.answers = [again]
     assert rank.run(Directive(6, Tier.RESUME, REF, replay=(SPAN,))) == "done"
-    ((generation, said),) = rank.refused
-    assert generation == 6
+    ((generation, step, said),) = rank.refused
+    assert (generation, step) == (6, 7)
     assert re.search(problem, said), said
     assert [row.step for row in rank.rows] == list(range(5, STEPS))
     assert root(store, 7) == root(past, 1)
+
+
+def test_a_store_that_is_away_for_a_moment_costs_no_step_of_the_log(
+    straight: Rank, past: FragileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_replay, "_RETRY_S", 0.01)
+    store, away = MemoryStore(), [StorageUnavailableError("503 SlowDown")]
+    key = log_key(1, 7, 0)
+    store.put(key, past.get(key))
+
+    class Away(MemoryStore):
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            if away:
+                raise away.pop()
+            return store.get(key, start=start, end=end)
+
+    log = log_replay._Log(Away(), rank=0, world_size=1, patience_s=30.0)
+    assert log_replay._read_patiently(log, key)[0].step == 7
+    assert away == []
 
 
 def test_a_state_that_was_rounded_on_the_way_is_rounded_again(one_rank: object) -> None:

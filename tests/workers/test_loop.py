@@ -68,7 +68,7 @@ class Rank:
         self.answers: list[Directive] = []
         self.incidents: list[Incident] = []
         self.failed: list[CheckpointRef] = []
-        self.refused: list[tuple[int, str]] = []
+        self.refused: list[tuple[int, int, str]] = []
         self.missed: list[tuple[int, int, str]] = []
         self.log_broken: list[tuple[int, int, str]] = []
         self.rows: list[StepRow] = []
@@ -139,8 +139,8 @@ class Rank:
         self.failed.append(ref)
         return self.answers.pop(0)
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
-        self.refused.append((generation, problem))
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
+        self.refused.append((generation, step, problem))
         return self.answers.pop(0)
 
     def _hear(self, beat: Heartbeat) -> HeartbeatReply:

@@ -42,7 +42,7 @@ class _Nobody:
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
         raise AssertionError(ref, problem)
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
         raise AssertionError(generation, problem)
 
 

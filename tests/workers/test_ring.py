@@ -50,18 +50,44 @@ def test_there_is_none_while_all_are_written() -> None:
     assert ring.take() is slot
 
 
-def test_one_that_is_read_is_left_alone(tmp_path: Path) -> None:
+def in_a_vault(tmp_path: Path, count: int) -> Ring:
     (tmp_path / "shm").mkdir()
     folder = VaultFolder(tmp_path / "shm" / "home" / "run")
     folder.make(1 << 20)
-    leased = [Slot.lease(files.create(folder, name, 64)) for name in ("0000000000", "0000000001")]
-    ring = Ring([slot for slot in leased if slot is not None])
-    old, new = fill(ring, 10), fill(ring, 20)
+    leased = [Slot.lease(files.create(folder, f"{number:010d}", 64)) for number in range(count)]
+    return Ring([slot for slot in leased if slot is not None])
+
+
+def test_saves_that_pile_up_while_the_store_is_away_leave_the_newest_snapshot(tmp_path: Path) -> None:
+    ring = in_a_vault(tmp_path, 3)
+    for step in (10, 20, 30):
+        fill(ring, step)
+    waiting = [ring.take() for _ in range(3)]
+    assert [slot is None for slot in waiting] == [False, False, True]
+    assert [slot.record for slot in ring.slots] == [None, None, record(30)]
+    for slot in waiting:
+        if slot is not None:
+            ring.give_back(slot)
+    ring.close()
+
+
+def test_a_single_slot_is_used_again(tmp_path: Path) -> None:
+    ring = in_a_vault(tmp_path, 1)
+    assert fill(ring, 10) is fill(ring, 20)
+    ring.close()
+
+
+def test_one_that_is_read_is_left_alone(tmp_path: Path) -> None:
+    ring = in_a_vault(tmp_path, 3)
+    old, middle, new = fill(ring, 10), fill(ring, 20), fill(ring, 30)
     assert old.path is not None
     reader = OpenSlot(old.path)
-    assert ring.take() is new
+    assert ring.take() is middle
+    assert ring.take() is None
     reader.close()
     assert ring.take() is old
+    ring.give_back(middle)
+    assert new.record == record(30)
     ring.close()
     assert files.is_leased(old.path)
     ring.give_back(old)

@@ -62,7 +62,7 @@ class Post:
         self.failed.append((ref, problem))
         return self.answers.pop(0)
 
-    def replay_failed(self, generation: int, problem: str) -> Directive:
+    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
         raise AssertionError(problem)
 
     def _hear(self, beat: Heartbeat) -> HeartbeatReply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from tests.platform.checkpoint.conftest import Kit, State
 from stormsail.platform.checkpoint.chain import Chain, ChainPolicy, choose, extend
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.folding import drop_original, fold, folded, freed
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.manifest import RankPart
@@ -111,6 +113,9 @@ class History:
         saved: Every state that a save was begun with.
         promised: What was committed, and not given up by retention since: it has to be there.
         held: What an old world may still commit, long after it was cut off.
+        pinned: What a person wants kept.
+        dropped: Folded ones whose differences began to go.
+        folds: What had been folded when the playing was over.
         story: One line for each thing that happened, to be printed when a case fails.
         tally: How often each kind of thing happened.
     """
@@ -127,6 +132,9 @@ class History:
     saved: dict[CheckpointRef, State] = field(default_factory=dict)
     promised: set[CheckpointRef] = field(default_factory=set)
     held: list[Held] = field(default_factory=list)
+    pinned: set[CheckpointRef] = field(default_factory=set)
+    dropped: set[CheckpointRef] = field(default_factory=set)
+    folds: frozenset[CheckpointRef] = frozenset()
     story: list[str] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
 
@@ -286,14 +294,19 @@ def prune(history: History) -> None:
     commits = scan_commits(history.store).commits
     live = live_refs(list_generations(history.store), commits)
     good = [ref for ref in newest_first(live) if history.happens(0.9)]
+    free = freed(history.store, folded(history.store))
     plan = retain(
         commits,
         good=good,
         live=live,
         head_step=history.step,
         rules=Keep(history.random.randint(1, 2), ladder_steps=20),
-        bases={item.ref: item.base for item in commits if item.base is not None},
+        pinned=history.pinned,
+        bases={item.ref: item.base for item in commits if item.base is not None and item.ref not in free},
     )
+    assert history.pinned <= set(plan.keep), "what was pinned is to be deleted"
+    readable = [item for item in commits if item.ref in plan.keep and item.ref not in history.dropped]
+    assert {item.base for item in readable} <= {None, *plan.keep}, "a keyframe is to be deleted that may be read"
     history.note("pruned", f"{len(plan.delete)} of {len(commits)}")
     history.promised -= set(plan.delete)
     try:
@@ -317,12 +330,80 @@ def sweep(history: History) -> None:
         history.note("swept", f"{len(removed.deleted)} objects")
 
 
+def fold_one(history: History) -> None:
+    """A checkpoint is folded by a process that may die, while a supervisor that starts may sweep at any moment."""
+    folds = folded(history.store)
+    waiting = [item.ref for item in scan_commits(history.store).commits if item.base and item.ref not in folds]
+    if not waiting:
+        return
+    ref = history.random.choice(waiting)
+    leased = history.happens(0.7)
+    swept = _sweep_at_some_moment(history, {ref} if leased else set())
+    try:
+        fold(history.draw_deadly(0.3, 12), ref, time_s=history.now_s, cancelled=swept, pack_bytes=120)
+    except StorageUnavailableError:
+        history.note("fold died", str(ref))
+    except CheckpointError:
+        if leased:
+            raise
+        history.note("fold swept", str(ref))
+    else:
+        history.note("folded", str(ref))
+        assert history.kit.same(history.kit.restore(history.store, ref, 1, shapes=SHAPES), history.saved[ref])
+        if history.happens(0.6):
+            history.pinned.add(ref)  # what is folded is what stays for long
+        if history.happens(0.4):
+            drop_one(history)
+
+
+def _sweep_at_some_moment(history: History, spare: set[CheckpointRef]) -> Callable[[], bool]:
+    """To be asked again and again; always says no, and once sweeps, long after."""
+    moment, asked = history.random.randrange(20), itertools.count()
+
+    def swept() -> bool:
+        if next(asked) == moment:
+            history.now_s += 10 * GRACE_S
+            removed = collect_litter(history.store, now_s=history.now_s, grace_s=GRACE_S, spare=spare)
+            history.note("swept in a fold", f"spared: {len(spare)}, {len(removed.deleted)} objects")
+        return False
+
+    return swept
+
+
+def drop_one(history: History) -> None:
+    """The differences of a folded one go; who deletes them may die."""
+    folds = folded(history.store)
+    waiting = [item for item in scan_commits(history.store).commits if item.ref in folds]
+    if not waiting:
+        return
+    item = history.random.choice(waiting)
+    history.dropped.add(item.ref)
+    try:
+        drop_original(history.draw_deadly(0.3, 8), item)
+    except StorageUnavailableError:
+        history.note("dropping died", str(item.ref))
+    else:
+        history.note("dropped", str(item.ref))
+
+
+def pin_one(history: History) -> None:
+    """A person keeps a checkpoint."""
+    commits = scan_commits(history.store).commits
+    if commits:
+        ref = history.random.choice(commits).ref
+        history.pinned.add(ref)
+        history.note("pinned", str(ref))
+
+
 _KINDS = {
     "save": (save, 12),
     "again": (begin_again, 2),
     "back": (lambda history: begin_again(history, back=history.random.randint(1, 2)), 2),
     "prune": (prune, 4),
     "sweep": (sweep, 2),
+    "fold": (fold_one, 5),
+    "drop": (drop_one, 4),
+    "pin": (pin_one, 1),
     "late": (commit_late, 10),
 }
 
@@ -330,7 +411,7 @@ _KINDS = {
 def play(history: History) -> None:
     """Some of everything."""
     save(history)
-    for _ in range(history.random.randint(1, 5)):
+    for _ in range(history.random.randint(1, 7)):
         kinds = [kind for kind in _KINDS if kind != "late" or history.held]
         kind = history.random.choices(kinds, [_KINDS[name][1] for name in kinds])[0]
         _KINDS[kind][0](history)

@@ -2,13 +2,14 @@
 
     python -m tests.platform.checkpoint.long_form --from 0 --cases 100000 --jobs 2
 
-A case is a pure function of its seed. It plays a history (saves as keyframes and differences, writers, collectors and
-sweepers that die at any operation, stores that go away in the middle and come back, new generations on other world
-sizes, rollbacks, retention, commits by worlds that were cut off long ago) with the real writer and reader on a store
-in memory, then harms objects (bits, cuts, losses, swaps, stale ones of another generation), and demands: whatever
-restores is bit for bit the state that was saved; whatever was not harmed restores; whatever does not restore was
-harmed, and is named; what was committed stays until retention gives it up; of the live line the newest that is whole
-is chosen; a store that only fails for a while is never taken for damage.
+A case is a pure function of its seed. It plays a history (saves as keyframes and differences, writers, collectors,
+sweepers and folds that die at any operation, sweeps in the middle of a fold, differences that go once they were folded,
+pins, stores that go away in the middle and come back, new generations on other world sizes, rollbacks, retention,
+commits by worlds that were cut off long ago) with the real writer and reader on a store in memory, then harms objects
+(bits, cuts, losses, swaps, stale ones of another generation), and demands: whatever restores is bit for bit the state
+that was saved; whatever was not harmed restores, and of a fold and what it was folded from one is enough; whatever does
+not restore was harmed, and is named; what was committed stays until retention gives it up; of the live line the newest
+that is whole is chosen; a store that only fails for a while is never taken for damage.
 """
 
 from __future__ import annotations

@@ -7,7 +7,18 @@ from tests.platform.checkpoint.conftest import State
 from tests.platform.checkpoint.histories import SHAPES, History
 
 from stormsail.platform.checkpoint.commits import Problem, scan_commits
-from stormsail.platform.checkpoint.keys import GENERATIONS, commit_key, generation_key, owner_of
+from stormsail.platform.checkpoint.folding import folded
+from stormsail.platform.checkpoint.keys import (
+    FOLD_MANIFESTS,
+    FOLDS,
+    GENERATIONS,
+    commit_key,
+    fold_key,
+    generation_key,
+    is_fold_pack,
+    manifest_key,
+    owner_of,
+)
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.checkpoint.reader import verify
@@ -19,6 +30,7 @@ from stormsail.platform.storage.memory import MemoryStore
 
 def harm(history: History) -> set[str]:
     """Harm up to two objects of the run; gives the keys of those that are not as they were."""
+    history.folds = folded(history.store)
     everything = [info.key for info in history.store.list()]
     keys = sorted(key for key in everything if owner_of(key) is not None)
     if history.happens(0.1):
@@ -79,19 +91,53 @@ def judge(history: History, harmed: set[str]) -> None:
 
 def _judge_one(history: History, item: Commit, harmed: set[str]) -> None:
     concerned = {key for key in harmed if owner_of(key) in (item.ref, item.base)}
+    if fold_key(item.ref) in harmed and item.ref in history.dropped:
+        concerned.add(manifest_key(item.ref))  # where the fold is not found, it is what is missed
     problems = verify(history.store, item)
     assert {problem.key for problem in problems} <= concerned, f"{item.ref}: {problems} name what nobody harmed"
-    own = {key for key in concerned if owner_of(key) == item.ref}
+    own = {key for key in harmed if owner_of(key) == item.ref and _is_of_use(history, item, key)}
     assert bool(problems) or not own, f"{item.ref}: harm at {own} went unseen"
     readers = history.random.randint(1, 3)
     restored = _restored(history, item.ref, readers)
     if isinstance(restored, CheckpointError):
         assert concerned, f"{item.ref} does not restore, and nobody harmed it: {restored}"
+        assert not _has_a_whole_form(history, item, harmed), f"{item.ref} does not restore, though it could: {restored}"
         assert set(restored.objects) <= concerned, f"{item.ref}: {restored.objects} are named, {concerned} were harmed"
         history.note("detected", f"{item.ref}: {restored.what}")
         return
     assert history.kit.same(restored, history.saved[item.ref]), f"WRONG RESTORE of {item.ref}"
     history.note("restored", f"{item.ref} on {readers}")
+
+
+def _is_of_use(history: History, item: Commit, key: str) -> bool:
+    """Whether harm there has to be seen: not to what a dead fold left, nor to the differences of what was folded.
+
+    A fold whose record is lost is as if there were none, if the differences are still there.
+    """
+    if key == commit_key(item.ref):
+        return True
+    if item.ref not in history.folds:
+        return not _is_of_fold(key)
+    lost = key == fold_key(item.ref) and not _is_there(history, key)
+    return _is_of_fold(key) and not (lost and _is_there(history, manifest_key(item.ref)))
+
+
+def _has_a_whole_form(history: History, item: Commit, harmed: set[str]) -> bool:
+    """Whether nobody harmed the fold, or nobody the differences and their keyframe."""
+    if commit_key(item.ref) in harmed:
+        return False
+    own = {key for key in harmed if owner_of(key) == item.ref}
+    fold_whole = item.ref in history.folds and not any(map(_is_of_fold, own))
+    differences_whole = item.ref not in history.dropped and all(map(_is_of_fold, own))
+    return fold_whole or (differences_whole and not any(owner_of(key) == item.base for key in harmed))
+
+
+def _is_of_fold(key: str) -> bool:
+    return key.startswith((FOLDS, FOLD_MANIFESTS)) or is_fold_pack(key)
+
+
+def _is_there(history: History, key: str) -> bool:
+    return key in {info.key for info in history.store.list(key)}
 
 
 def _restored(history: History, ref: CheckpointRef, readers: int) -> State | CheckpointError:

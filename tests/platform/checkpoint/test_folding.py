@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from stormsail.platform.checkpoint import folding
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import load_commit, load_manifest
-from stormsail.platform.checkpoint.folding import drop_original, fold, folded
-from stormsail.platform.checkpoint.keys import fold_key, fold_manifest_key, manifest_key, owner_of, pack_rank
+from stormsail.platform.checkpoint.folding import drop_original, fold, folded, freed
+from stormsail.platform.checkpoint.keys import (
+    fold_key,
+    fold_manifest_key,
+    is_fold_pack,
+    manifest_key,
+    owner_of,
+    pack_rank,
+)
 from stormsail.platform.checkpoint.packer import SaveAbandonedError
 from stormsail.platform.checkpoint.retention import RetentionPlan
 from stormsail.platform.checkpoint.verify import verify
@@ -122,6 +131,56 @@ def test_a_damaged_fold_is_named_and_the_differences_are_read_instead(
     with pytest.raises(CheckpointError) as caught:
         load_manifest(store, REF)
     assert caught.value.objects == (key,)
+
+
+def test_a_damaged_pack_of_a_fold_is_no_loss_while_the_differences_are_there(
+    kit: Kit, store: MemoryStore, state: State
+) -> None:
+    manifest = fold(store, REF, time_s=1.0)
+    assert manifest is not None
+    key = manifest.packs[0].key
+    whole = store.get(key)
+    store.put(key, whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
+    assert kit.same(kit.restore(store, REF, 3), state)
+    store.delete(manifest_key(REF))
+    with pytest.raises(CheckpointError) as caught:
+        kit.restore(store, REF)
+    assert caught.value.objects == (key,)
+
+
+def test_a_keyframe_is_free_only_when_the_differences_are_gone(store: MemoryStore) -> None:
+    fold(store, REF, time_s=1.0)
+    assert freed(store, folded(store)) == frozenset()
+    drop_original(store, load_commit(store, REF))
+    assert freed(store, folded(store)) == {REF}
+
+
+def test_a_fold_whose_packs_were_swept_is_not_published(
+    kit: Kit, store: MemoryStore, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease keeps a run from sweeping it, but a lease may run out."""
+    read_back = folding._read_back
+
+    def swept_then(*args: Any) -> None:
+        read_back(*args)
+        assert collect_litter(store, now_s=4e9, grace_s=10.0).deleted
+
+    monkeypatch.setattr(folding, "_read_back", swept_then)
+    with pytest.raises(CheckpointError, match="pack of the fold is missing"):
+        fold(store, REF, time_s=1.0)
+    assert folded(store) == frozenset()
+    assert kit.same(kit.restore(store, REF), state)
+
+
+def test_reading_back_can_be_called_off(store: MemoryStore) -> None:
+    asked = itertools.count()
+
+    def once_written() -> bool:  # writing asks a last time when its packs are there
+        return any(is_fold_pack(info.key) for info in store.list("packs/")) and next(asked) > 0
+
+    with pytest.raises(SaveAbandonedError, match="folding was given up"):
+        fold(store, REF, time_s=1.0, cancelled=once_written)
+    assert folded(store) == frozenset()
 
 
 def test_every_changed_byte_of_a_fold_is_found(store: MemoryStore) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.platform.vault.conftest import Saved
 
@@ -76,6 +78,23 @@ def test_a_damaged_record_is_no_record(saved: Saved) -> None:
     assert again is not None
     assert again.record is None
     again.close()
+
+
+def test_a_slot_that_is_removed_while_its_record_is_read_has_none(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the vault, which makes room."""
+    path, read_bytes = saved.slots[0].path, Path.read_bytes
+    assert path is not None
+    saved.slots[0].close()
+
+    def removed_then(file: Path) -> bytes:
+        data = read_bytes(file)
+        assert slots.remove(path)
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", removed_then)
+    assert read_record(path) is None
 
 
 def test_a_record_of_more_than_there_is_is_refused(saved: Saved) -> None:
