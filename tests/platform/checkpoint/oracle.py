@@ -91,9 +91,10 @@ def judge(history: History, harmed: set[str]) -> None:
 
 def _judge_one(history: History, item: Commit, harmed: set[str]) -> None:
     concerned = {key for key in harmed if owner_of(key) in (item.ref, item.base)}
-    if fold_key(item.ref) in harmed and item.ref in history.dropped:
-        concerned.add(manifest_key(item.ref))  # where the fold is not found, it is what is missed
     problems = verify(history.store, item)
+    if item.ref in history.dropped and any(_is_of_fold(key) for key in concerned):
+        # Where the fold cannot be read, what was dropped is missed: in part, if who deleted it died.
+        concerned |= {key for key in _named(problems, item) if not _is_there(history, key)}
     assert {problem.key for problem in problems} <= concerned, f"{item.ref}: {problems} name what nobody harmed"
     own = {key for key in harmed if owner_of(key) == item.ref and _is_of_use(history, item, key)}
     assert bool(problems) or not own, f"{item.ref}: harm at {own} went unseen"
@@ -109,6 +110,12 @@ def _judge_one(history: History, item: Commit, harmed: set[str]) -> None:
     history.note("restored", f"{item.ref} on {readers}")
 
 
+def _named(problems: list[Problem], item: Commit) -> set[str]:
+    """The objects of the checkpoint as it was committed that are named, and its manifest."""
+    own = {problem.key for problem in problems if owner_of(problem.key) == item.ref}
+    return {key for key in own | {manifest_key(item.ref)} if not _is_of_fold(key)}
+
+
 def _is_of_use(history: History, item: Commit, key: str) -> bool:
     """Whether harm there has to be seen: not to what a dead fold left, nor to the differences of what was folded.
 
@@ -116,10 +123,8 @@ def _is_of_use(history: History, item: Commit, key: str) -> bool:
     """
     if key == commit_key(item.ref):
         return True
-    if item.ref not in history.folds:
-        return not _is_of_fold(key)
-    lost = key == fold_key(item.ref) and not _is_there(history, key)
-    return _is_of_fold(key) and not (lost and _is_there(history, manifest_key(item.ref)))
+    lost = not _is_there(history, fold_key(item.ref)) and _is_there(history, manifest_key(item.ref))
+    return _is_of_fold(key) == (item.ref in history.folds and not lost)
 
 
 def _has_a_whole_form(history: History, item: Commit, harmed: set[str]) -> bool:
