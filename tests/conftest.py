@@ -33,12 +33,23 @@ SLOW_FIXTURES = {"embedded_address", "built_extensions"}
 WITH_UNDISTURBED_RUN = {"test_identity.py", "test_job.py", "test_names.py", "test_survives.py"}
 
 
+LONG = {
+    "test_damage.py",
+    "test_extension_build.py",
+    "test_lean_imports.py",
+    "test_process.py",
+    "test_replay_ranks.py",
+    "test_reshape.py",
+    "test_several_ranks.py",
+}
+
+
 class SharingScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Hands out whole files, and those that share a costly fixture together: in two processes, with a cluster each."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = PurePosixPath(nodeid.partition("::")[0])
-        if file.parent.name != "cluster":
+        if file.parent.name != "cluster" or file.name == "test_vaults.py":  # which starts nodes of its own
             return str(file)
         return "the undisturbed run" if file.name in WITH_UNDISTURBED_RUN else "the machine"
 
@@ -50,12 +61,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharingSc
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark `slow` what starts a server or an engine, so that nobody has to remember it."""
+    """Mark `slow` what starts a server or an engine, so that nobody has to remember it; long files come early."""
     for item in items:
         variant = getattr(item, "callspec", None)
         on_s3 = variant is not None and variant.params.get("store") == "s3"
         if on_s3 or SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+    # Otherwise one process is busy with the last of them when the others have ended.
+    items.sort(key=lambda item: 0 if item.path.parent.name == "cluster" else 1 if item.path.name in LONG else 2)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ KILLS = [
 
 def run(machine: Machine, base: Config, name: str, log: str, **sections: object) -> ReadRun:
     config = machine.write(
-        name, train={"steps": STEPS}, data=paced(base, pace_s=0.1), checkpoint={"gradient_log": log}, **sections
+        name, train={"steps": STEPS}, data=paced(base, pace_s=0.06), checkpoint={"gradient_log": log}, **sections
     )
     machine.run("train", config, timeout_s=800.0)
     return machine.read(name)

@@ -14,7 +14,7 @@ from stormsail.supervisor.reading import ReadRun
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 # So far apart, at this pace, that between any two the supervisor hears of new steps: none is a relapse of another.
-PACE_S = 0.08
+PACE_S = 0.05
 KILLS = [
     {"kind": "kill", "step": 4, "rank": 0},  # before the first checkpoint
     {"kind": "kill", "step": 20, "rank": 1, "during": "save"},
@@ -35,7 +35,7 @@ def killed(machine: Machine, base: Config) -> ReadRun:
 def resumed(machine: Machine, base: Config, tmp_path_factory: pytest.TempPathFactory) -> ReadRun:
     """Stopped three times and continued by the same command each time."""
     pedal = tmp_path_factory.mktemp("resumed") / "brake"
-    config = machine.write("resumed", data=paced(base, pace_s=0.05, brake=pedal, crawl_s=1.5, free=8))
+    config = machine.write("resumed", data=paced(base, pace_s=0.03, brake=pedal, crawl_s=1.5, free=8))
     with brake(pedal):
         for attempt in (1, 2, 3):
             stop_midway(machine, config, attempt)

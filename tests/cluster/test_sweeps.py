@@ -83,7 +83,7 @@ def test_nan_is_a_result_and_a_killed_worker_is_none(machine: Machine, tmp_path:
 
 
 def test_a_killed_driver_loses_nothing_while_another_sweep_shares_the_cluster(machine: Machine) -> None:
-    slow = write(machine, "first", data={"pace_s": 0.2})
+    slow = write(machine, "first", data={"pace_s": 0.1})
     other = write(
         machine,
         "second",

@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_model"
 def raising(machine: Machine, base: Config) -> Ended:
     faults = [{"kind": "raise", "step": 14, "rank": 1}]
     # At this pace, what both saved at step 10 is there before one of them falls.
-    config = machine.write("raises", data=paced(base, pace_s=0.1), drill={"faults": faults})
+    config = machine.write("raises", data=paced(base, pace_s=0.06), drill={"faults": faults})
     return machine.run("train", config, expect=6)
 
 

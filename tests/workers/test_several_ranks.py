@@ -62,6 +62,7 @@ def four(built_extensions: Path, tmp_path_factory: pytest.TempPathFactory) -> li
         SLOW_STEPS + 1,
         {
             "drill": {"faults": nonfinite("four")},
+            "nonfinite": {"share": 1.0},  # so many drops would be an incident, and end the steps
             "train": {"steps": SLOW_STEPS + 1, "global_batch": 8, "micro_batch": 2},
             "detect": {"ranks": {"slow_share": 0.4}},  # a busy machine makes others slow now and then
         },
