@@ -20,8 +20,8 @@ from stormsail.workers.extensions import extension_folder
 
 # No limit on time per example: on a busy machine it would fail tests for nothing.
 settings.register_profile("stormsail", deadline=None, max_examples=50)
-# `make test-fast` draws half of the examples; `make test` draws them all.
-settings.register_profile("fast", deadline=None, max_examples=25)
+# `make test-fast` draws fewer examples; `make test` draws them all.
+settings.register_profile("fast", deadline=None, max_examples=20)
 settings.load_profile("stormsail")
 
 

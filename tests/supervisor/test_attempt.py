@@ -62,6 +62,7 @@ def test_ray_is_told_what_a_torch_config_tells_it() -> None:
     assert ours.to_dict().items() <= theirs.to_dict().items()
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_the_controller_reads_it_without_torch() -> None:
     code = (
         "import pickle, sys; config = pickle.loads(sys.stdin.buffer.read()); "

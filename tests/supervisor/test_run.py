@@ -307,6 +307,7 @@ class TestFaults:
         assert data_of(place.events, "run.failed")["details"] == "Traceback"
         assert place.story.count("attempt.started") == 1
 
+    @pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
     def test_a_rank_that_hangs_ends_the_attempt(self, place: Place) -> None:
         place.config = small_config(cluster={"workers": 2, "step_timeout_s": 3.0})
 

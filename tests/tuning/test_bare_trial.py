@@ -61,6 +61,7 @@ def run(config: RunConfig, *, percentile: float | None = None, kept: Kept | None
     return run_bare(config, percentile=percentile, keeper=kept or Kept(), checkpoint_steps=20)
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_it_finds_the_edge_of_a_band_that_is_known(bowl: RunConfig, sweep: SweepConfig) -> None:
     grid = [EDGE * 2**exponent / 1.1 for exponent in (-1, 0, 1, 2)]
     outcomes = {lr: [not run(at(bowl, sweep, lr)).figures().diverged] for lr in grid}

@@ -14,6 +14,7 @@ from stormsail.workers import deepspeed_private
 pytestmark = pytest.mark.filterwarnings("ignore")  # DeepSpeed's own
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_all_that_is_reached_for_is_there() -> None:
     import deepspeed.comm.comm as deepspeed_comm
     from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload

@@ -66,6 +66,7 @@ def test_a_finished_folder_is_left_alone(folder: Path) -> None:
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_a_stale_lock_in_a_finished_folder_is_removed_and_said(folder: Path) -> None:
     (folder / OPERATION).mkdir(parents=True)
     (folder / OPERATION / "lib.so").touch()

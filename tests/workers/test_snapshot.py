@@ -278,6 +278,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_a_pack_that_stalls_is_given_up_in_time_and_training_goes_on(tmp_path: Path) -> None:
     server = FakeS3()
     keys = tmp_path / "keys.json"

@@ -69,7 +69,6 @@ def test_slow_down_that_does_not_end_costs_the_save(kit: Kit, store: S3Store, fa
     only_the_old_one_is_there(kit, store)
 
 
-@pytest.mark.slow  # waits for real timeouts
 @pytest.mark.parametrize("stage", ["packs/", "parts/", "manifests/", "commits/"])
 def test_a_server_that_stalls_for_ever_costs_a_bounded_time_and_the_save(
     kit: Kit, store: S3Store, fake_s3: FakeS3, stage: str
@@ -83,7 +82,6 @@ def test_a_server_that_stalls_for_ever_costs_a_bounded_time_and_the_save(
     only_the_old_one_is_there(kit, store)
 
 
-@pytest.mark.slow  # waits for real timeouts
 @pytest.mark.parametrize("stage", ["commits/", "manifests/", "packs/", "prefix=run%2Fcommits%2F"])
 def test_a_restore_from_a_server_that_never_answers_ends_with_a_clear_error_and_never_with_none(
     kit: Kit, store: S3Store, fake_s3: FakeS3, stage: str
@@ -96,7 +94,6 @@ def test_a_restore_from_a_server_that_never_answers_ends_with_a_clear_error_and_
     only_the_old_one_is_there(kit, store)
 
 
-@pytest.mark.slow  # waits for real timeouts
 def test_a_body_that_stalls_half_way_is_read_again_and_at_last_given_up(
     kit: Kit, store: S3Store, fake_s3: FakeS3
 ) -> None:

@@ -32,6 +32,7 @@ def test_full_parts_leave_at_once_and_the_rest_at_the_end(s3_address: StoreAddre
     assert store.get("parts", start=s3_upload.PART_BYTES - 1) == b"aa"
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_an_upload_that_cannot_begin_can_be_given_up(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
     fake_s3.rule = lambda *_: Refusal(403, "AccessDenied")
     upload = S3Store(fake_address).multipart("big")
@@ -40,6 +41,7 @@ def test_an_upload_that_cannot_begin_can_be_given_up(fake_s3: FakeS3, fake_addre
     upload.abort()
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_an_upload_whose_part_stalls_ends_names_the_part_and_leaves_nothing(
     fake_s3: FakeS3, fake_address: StoreAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def reader(saved: Saved) -> Reader:
     return Reader(saved)
 
 
+@pytest.mark.slow  # waits, or starts a process, for longer than a fast test may
 def test_a_store_that_never_answers_is_not_missed_while_a_nearer_place_has_all_and_ends_clearly_where_none_has(
     saved: Saved, reader: Reader, fake_s3: FakeS3, fake_address: StoreAddress
 ) -> None:
