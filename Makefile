@@ -36,7 +36,7 @@ test: $(STAMP) ## the whole test suite: two processes begin with a cluster each,
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## what starts no Ray, server, engine or compiler and needs no GPU: under a minute on two cores
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not cluster and not gpu and not slow" --hypothesis-profile fast $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not cluster and not gpu and not slow" --hypothesis-profile fast $(PYTEST_ARGS)
 
 lint: $(STAMP) ## style, types, import directions, spelling, dependencies, layout
 	$(BIN)/ruff check .
