@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -124,6 +125,7 @@ def diagnose(
         if not all_come_here(f"broken-replay/{place}", limit_s=_TOGETHER_S):
             raise
         broken = True
+        traceback.print_exception(error)  # in full for this rank's log; the result has a line of it
         result = ReplayResult(problem=f"it broke off: {_in_one_line(error)}", broken=True)
     unheard.disarm()
     if broken or session.engine.precision != precision:

@@ -87,14 +87,13 @@ def ensure_host(
             wait.tick("waiting for the local host process to start")
 
 
-def connect_ray(info: HostInfo, *, runtime_env: dict[str, Any] | None = None) -> None:
+def connect_ray(info: HostInfo) -> None:
     """Make this process a driver of the host's Ray, in namespace `stormsail`, without output of Ray's own.
 
     Sets Ray's variables in this process. Call it before anything imports Ray where that is possible.
 
     Args:
         info: From `ensure_host(..., ray=True)`.
-        runtime_env: Ray's runtime environment for what this driver starts.
 
     Raises:
         ClusterError: The host has no Ray, or Ray does not let this process in.
@@ -116,7 +115,6 @@ def connect_ray(info: HostInfo, *, runtime_env: dict[str, Any] | None = None) ->
             namespace=NAMESPACE,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            runtime_env=runtime_env,
         )
     except (ConnectionError, ray.exceptions.RayError) as error:
         raise ClusterError(

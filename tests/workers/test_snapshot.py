@@ -26,7 +26,7 @@ from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.retry import Patience
 from stormsail.platform.storage.s3 import S3Store
-from stormsail.platform.storage.store import ObjectInfo, StoreAddress
+from stormsail.platform.storage.store import ObjectInfo, ObjectStore, StoreAddress
 from stormsail.platform.vault.slots import Slot
 from stormsail.workers import snapshot as module
 from stormsail.workers.copying import copy_with_sums
@@ -67,6 +67,23 @@ class Blocking(MemoryStore):
             self.reached.set()
         self.open.wait(LIMIT_S)
         return super().put(key, data, if_none_match=if_none_match, if_match=if_match)
+
+
+class Plain:
+    """A writer to a store of the test's own, and what it handed over."""
+
+    def __init__(self, store: ObjectStore, **more: Any) -> None:
+        self.parts: list[RankPart] = []
+        self.missed: list[tuple[int, int, str]] = []
+        self.writer = SnapshotWriter(
+            store,
+            rank=0,
+            world_size=1,
+            deliver=lambda part, _meta, _s: self.parts.append(part),
+            missed=lambda *what: self.missed.append(what),
+            deadline_s=LIMIT_S,
+            **more,
+        )
 
 
 class Desk:
@@ -231,23 +248,14 @@ def test_memory_stays_where_it_is_however_long_the_store_is_slow() -> None:
     """Two slots and one pack in the making: that is the whole budget, and saves that do not fit are left out."""
     store, state = Blocking(), State(torch.arange(SIZE, dtype=torch.float32))
     ensure_format(store)
-    missed: list[tuple[int, int, str]] = []
-    parts: list[RankPart] = []
     slots: list[Slot] = []
 
     def acquire(size_bytes: int) -> list[Slot]:
         slots.extend(Slot.private(size_bytes) for _ in range(2))
         return slots
 
-    writer = SnapshotWriter(
-        store,
-        rank=0,
-        world_size=1,
-        deliver=lambda part, _meta, _s: parts.append(part),
-        missed=lambda *what: missed.append(what),
-        deadline_s=LIMIT_S,
-        acquire=acquire,
-    )
+    plain = Plain(store, acquire=acquire)
+    writer, parts, missed = plain.writer, plain.parts, plain.missed
 
     def take(step: int) -> bool:
         return writer.take(state, generation=1, step=step, meta=None)  # type: ignore[arg-type] # as above
@@ -287,16 +295,8 @@ def test_a_pack_that_stalls_is_given_up_in_time_and_training_goes_on(tmp_path: P
         "s3://b/run", endpoint=server.endpoint, region="us-east-1", credentials_file=str(keys), timeout_s=0.5
     )
     store = S3Store(address, patience=Patience(busy_s=0.3, away_s=0.3, first_wait_s=0.02, longest_wait_s=0.05))
-    missed: list[tuple[int, int, str]] = []
-    parts: list[RankPart] = []
-    writer = SnapshotWriter(
-        store,
-        rank=0,
-        world_size=1,
-        deliver=lambda part, _meta, _s: parts.append(part),
-        missed=lambda *what: missed.append(what),
-        deadline_s=LIMIT_S,
-    )
+    plain = Plain(store)
+    writer, parts, missed = plain.writer, plain.parts, plain.missed
     server.rule = lambda method, path, _headers: Stall(30.0) if method == "PUT" and "packs/" in path else None
     state = State()
     assert writer.take(state, generation=1, step=10, meta=None)  # type: ignore[arg-type] # as above
