@@ -180,8 +180,7 @@ class Edges:
 
     def rows(self) -> list[Row]:
         *narrow, wide = sorted(self.found)
-        points = [(float(width), lr) for width in narrow if (lr := known_end(self.found[width])) is not None]
-        fit, truth = fit_edges(points), known_end(self.found[wide])
+        fit, truth = fit_edges((width, self.found[width]) for width in narrow), known_end(self.found[wide])
         off = grid_steps_apart(fit.at(wide), truth, self.grid) if fit is not None and truth is not None else None
         return [
             *(_or_none(f"edge at width {width}", "learning rate", known_end(self.found[width])) for width in narrow),

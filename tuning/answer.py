@@ -132,9 +132,7 @@ def build_answer(
         for proxy in sweep.proxies
         if proxy.name in found
     )
-    # An edge beyond the grid is known from one side only: a line through that bound would say too little drift.
-    ends = [(edge.width, edge.edge.lr) for edge in edges if edge.width and not edge.edge.open_end]
-    fit = fit_edges([(width, lr) for width, lr in ends if lr])
+    fit = fit_edges([(edge.width, edge.edge) for edge in edges if edge.width])
     per_cell = len(sweep.proxies) * len(sweep.space.lr.grid()) * len(sweep.seeds)
     here = {trial.id for trial in (*planned, *control)}
     return Answer(

@@ -1,6 +1,8 @@
 """The largest stable learning rate, and where it lies at another width: a fit in log width; pure.
 
 Under mu-parametrisation the edge should not move with the width. It does a little, and the drift is what the fit is for.
+What is known of an edge is the step of the grid that it lies in, so a drift is told only as far as those steps demand it:
+a slope through points of the grid would take their coarseness for a drift, and carry it on to the target's width.
 """
 
 from __future__ import annotations
@@ -8,8 +10,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from stormsail.tuning.objective import Measured, failed
 
@@ -19,6 +22,8 @@ SAFETY = 0.5
 LEAST_FOR_SLOPE = 3
 """Widths that a slope rests on at least: edges are points of the grid, and through two of them it could be any of three."""
 
+_DIGITS = 9  # closer than this, two lines are as good
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -26,11 +31,16 @@ class Edge:
 
     Attributes:
         lr: Largest learning rate up to which all trials were stable, or None if not even the smallest was.
-        open_end: Whether the largest learning rate of the grid was still stable, so that the edge lies beyond it.
+        unstable: The one after it, with which a trial was not; None if the grid ends before.
     """
 
     lr: float | None
-    open_end: bool
+    unstable: float | None
+
+    @property
+    def open_end(self) -> bool:
+        """Whether the largest learning rate of the grid was still stable, so that the edge lies beyond it."""
+        return self.lr is not None and self.unstable is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +71,9 @@ def stable_edge(outcomes: Mapping[float, Sequence[bool]]) -> Edge:
     last = None
     for lr in sorted(outcomes):
         if not outcomes[lr] or not all(outcomes[lr]):
-            return Edge(last, open_end=False)
+            return Edge(last, lr)
         last = lr
-    return Edge(last, open_end=last is not None)
+    return Edge(last, None)
 
 
 def edges_of(found: Iterable[Measured], best: Mapping[str, float]) -> dict[str, Edge]:
@@ -90,23 +100,52 @@ def edges_of(found: Iterable[Measured], best: Mapping[str, float]) -> dict[str, 
     return edges
 
 
-def fit_edges(points: Sequence[tuple[float, float]]) -> EdgeFit | None:
-    """Fit edges over widths by least squares in logarithms; of fewer than three widths, take the smallest edge.
+def fit_edges(edges: Iterable[tuple[float, Edge]]) -> EdgeFit | None:
+    """The flattest line that runs through the grid steps in which the edges lie, or misses them by least.
+
+    Where several lines are as flat, the lowest. Of fewer than three widths, the smallest edge. Edges below the grid and
+    beyond it are known from one side only, and are left out.
 
     Args:
-        points: (width, edge), both above 0. Several at one width count each.
+        edges: (width, edge), widths above 0. Several at one width count each.
     """
-    if not points:
+    steps = [
+        _Step(math.log(width), math.log(edge.lr), math.log(edge.unstable))
+        for width, edge in edges
+        if edge.lr is not None and edge.unstable is not None
+    ]
+    widths = len({step.width for step in steps})
+    if not steps:
         return None
-    logs = [(math.log(width), math.log(edge)) for width, edge in points]
-    mean_x = math.fsum(x for x, _ in logs) / len(logs)
-    mean_y = math.fsum(y for _, y in logs) / len(logs)
-    spread = math.fsum((x - mean_x) ** 2 for x, _ in logs)
-    widths = len({width for width, _ in points})
     if widths < LEAST_FOR_SLOPE:
-        return EdgeFit(0.0, min(y for _, y in logs), widths)
-    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in logs) / spread
-    return EdgeFit(slope, mean_y - slope * mean_x, widths)
+        return EdgeFit(0.0, min(step.low for step in steps), widths)
+    _, _, intercept, slope = min(_lines(steps))
+    return EdgeFit(slope, intercept, widths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The grid step in which the edge at a width lies; all logarithms."""
+
+    width: float
+    low: float
+    high: float
+
+    def missed_by(self, log_lr: float) -> float:
+        return max(0.0, self.low - log_lr, log_lr - self.high)
+
+
+def _lines(steps: Sequence[_Step]) -> Iterator[tuple[float, float, float, float]]:
+    """(by how much it misses, steepness, intercept, slope) of each line that can be the best.
+
+    Both the miss and the steepness are piecewise linear, so a best line is level or runs through two ends of steps.
+    """
+    ends = [(step.width, end) for step in steps for end in (step.low, step.high)]
+    slopes = {0.0} | {(y - v) / (x - u) for (x, y), (u, v) in combinations(ends, 2) if x != u}
+    for slope in slopes:
+        for intercept in {y - slope * x for x, y in ends}:
+            miss = math.fsum(step.missed_by(intercept + slope * step.width) for step in steps)
+            yield round(miss, _DIGITS), round(abs(slope), _DIGITS), intercept, slope
 
 
 def grid_steps_apart(one: float, other: float, grid: Sequence[float]) -> int:

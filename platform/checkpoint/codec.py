@@ -12,7 +12,7 @@ little-endian throughout.
 
 Codec 1 keeps the words themselves, turned left by one bit, so that the top plane is the exponent, and the sign the
 lowest bit. Bit 6 says that what rows and columns have in common was taken out of that plane (`scales.py`); it is a
-fifth plane then. Codec 2 keeps the words' exact difference (`delta.py`) to the same elements of an older state: bit 0
+fifth plane then. Codec 3 keeps the words' exact difference (`delta.py`) to the same elements of an older state: bit 0
 is set, bits 1 to 5 count the zero bits that the difference leaves out, and `parent` is the state digest of those
 elements.
 """
@@ -44,7 +44,7 @@ class Codec(IntEnum):
     """How the words of a frame come back. Numbers are for ever; new codecs take new ones."""
 
     PLAIN = 1
-    INT_SUB = 2
+    INT_SUB = 3  # 2 was the same with other arithmetic, before the first release
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,9 +141,8 @@ def encode_pieces(words: Words, *, base: Base | None = None, grid: Grid | None =
 def _plain_pieces(words: Words, grid: Grid | None) -> list[bytes | memoryview]:
     planes = np.empty((PLANES, words.size), dtype=np.uint8)
     for part in _blocks(words.size):
-        block = words[part]
-        turned = block >> _BACK
-        turned |= block << _ONE
+        turned = words[part] << _ONE
+        turned |= words[part] >> _BACK
         _split(turned, planes[:, part])
     found = worth(planes[0], grid) if grid is not None else None
     if grid is None or found is None:
@@ -160,15 +159,20 @@ def _blocks(words: int) -> Iterator[slice]:
 
 
 def _split(words: Words, planes: NDArray[np.uint8]) -> None:
-    for number, plane in enumerate(reversed(planes)):
-        plane[:] = words >> np.uint32(8 * number)
+    upper = (words >> np.uint32(16)).astype(np.uint16)
+    lower = words.astype(np.uint16)
+    for half, (high, low) in ((upper, planes[:2]), (lower, planes[2:])):
+        high[:] = half >> np.uint16(8)
+        low[:] = half
 
 
 def _join(planes: list[NDArray[np.uint8]], part: slice) -> Words:
     words = planes[0][part].astype(np.uint32)
+    wide = np.empty_like(words)  # numpy would widen the bytes in small pieces by itself, at twice the price
     for plane in planes[1:]:
         words <<= np.uint32(8)
-        words |= plane[part]
+        wide[:] = plane[part]
+        words |= wide
     return words
 
 
@@ -204,8 +208,9 @@ def decode(frame: bytes | memoryview, *, base: Base | None = None) -> Words:
         if base is not None:
             words[part] = int_add(block, base.words[part], header.shift)
         else:
-            words[part] = block << _BACK
-            words[part] |= block >> _ONE
+            np.left_shift(block, _BACK, out=words[part])
+            block >>= _ONE
+            words[part] |= block
     return words
 
 

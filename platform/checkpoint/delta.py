@@ -2,7 +2,7 @@
 
 A float difference does not restore the bits. Bits that are mapped so that their order is that of the floats can be
 subtracted as integers, wrap around, and come back exactly, NaN payloads and signed zeros included. The map keeps
-trailing zero bits, so that the differences of rounded floats have them in common and can leave them out.
+trailing zero bits that all words have in common, so that the differences of rounded floats can leave them out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from stormsail.platform.errors import InternalError
 # With beta1 = 0.9 a first moment forgets in ten steps: its difference is larger than itself (measured).
 _NEVER = frozenset({"exp_avg"})
 
-_SIGN = np.uint32(0x8000_0000)
-_ONE = np.uint32(1)
+_MAGNITUDE = 0x7FFF_FFFF
+# Added to each difference: small ones of either sign have the same top byte then, and nearly always the same second.
+_CENTRE = np.uint32(0x0080_8080)
 
 
 def takes_delta(component: str) -> bool:
@@ -34,7 +35,7 @@ def common_zeros(new: Words, base: Words) -> int:
 
 
 def int_sub(new: Words, base: Words, shift: int = 0) -> Words:
-    """The difference of two states of the same elements; small changes of either sign have zero top bytes.
+    """The difference of two states of the same elements; small changes of either sign have the same top bytes.
 
     Args:
         new: The newer state.
@@ -45,13 +46,11 @@ def int_sub(new: Words, base: Words, shift: int = 0) -> Words:
         InternalError: The two have different lengths.
     """
     _same_length(new, base)
-    steps, older, spare = np.empty_like(new), np.empty_like(new), np.empty_like(new)
-    _turn(new, steps, spare)
-    _turn(base, older, spare)
-    steps -= older
+    steps, older = np.empty_like(new), np.empty_like(new)
+    np.subtract(_in_order(new, steps, shift), _in_order(base, older, shift), out=steps)
     if shift:
         steps.view(np.int32)[:] >>= np.int32(shift)  # keeps the sign
-    _zigzag(steps, spare)
+    steps += _CENTRE
     return steps
 
 
@@ -62,14 +61,11 @@ def int_add(difference: Words, base: Words, shift: int = 0) -> Words:
         InternalError: The two have different lengths.
     """
     _same_length(difference, base)
-    steps, older, spare = np.empty_like(base), np.empty_like(base), np.empty_like(base)
-    _unzigzag(difference, steps, spare)
+    steps, spare = difference - _CENTRE, np.empty_like(base)
     if shift:
         steps <<= np.uint32(shift)
-    _turn(base, older, spare)
-    steps += older
-    _turn(steps, older, spare)
-    return older
+    steps += _in_order(base, spare, shift)
+    return _in_order(steps, spare, shift)
 
 
 def _same_length(left: Words, right: Words) -> None:
@@ -77,35 +73,15 @@ def _same_length(left: Words, right: Words) -> None:
         raise InternalError(f"a difference needs equal lengths, not {left.shape} and {right.shape}")
 
 
-# Fresh memory costs more than the arithmetic, so results and one spare array are handed in.
+def _in_order(bits: Words, spare: Words, shift: int) -> Words:
+    """Bits in the order of the floats, and back: negative ones with all bits turned but the sign and those left out.
 
-
-def _turn(bits: Words, turned: Words, spare: Words) -> None:
-    """Sign and magnitude to two's complement, in the order of the floats, and back: it is its own inverse.
-
-    Minus zero becomes the one value that two's complement has more, so nothing is lost.
+    Written into `spare`, as fresh memory costs more than the arithmetic; but words without a sign, as second moments
+    are, are in order already and given back themselves.
     """
-    _sign_mask(bits, spare)
-    np.bitwise_xor(bits, spare, out=turned)
-    turned -= spare
-    spare &= _SIGN
-    turned |= spare
-
-
-def _zigzag(steps: Words, spare: Words) -> None:
-    """Two's complement to sign-in-the-last-bit, so that -1 is 1 and not 0xffffffff."""
-    _sign_mask(steps, spare)
-    steps <<= _ONE
-    steps ^= spare
-
-
-def _unzigzag(coded: Words, steps: Words, spare: Words) -> None:
-    np.bitwise_and(coded, _ONE, out=spare)
-    np.negative(spare, out=spare)
-    np.right_shift(coded, _ONE, out=steps)
-    steps ^= spare
-
-
-def _sign_mask(words: Words, mask: Words) -> None:
-    """All ones where the top bit is set."""
-    np.right_shift(words.view(np.int32), np.int32(31), out=mask.view(np.int32))
+    if not bits.size or bits.view(np.int32).min() >= 0:
+        return bits
+    np.right_shift(bits.view(np.int32), np.int32(31), out=spare.view(np.int32))  # all ones where the sign is set
+    spare &= np.uint32(_MAGNITUDE >> shift << shift)
+    spare ^= bits
+    return spare

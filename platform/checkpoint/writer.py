@@ -33,7 +33,8 @@ from stormsail.platform.storage.store import ObjectInfo, ObjectStore
 
 __all__ = ["PACK_BYTES", "SaveAbandonedError", "check_format", "commit", "ensure_format", "write_part"]
 
-PACK_BYTES = 64 << 20
+# Below 32 MiB with its last frame: memory of larger blocks goes back to the system, and comes fresh for the next pack.
+PACK_BYTES = 24 << 20
 _HEAD_THREADS = 8
 
 

@@ -27,8 +27,9 @@ def test_throughput_is_judged_by_its_ratio_to_the_same_by_hand(tune_s: float, pa
 
 
 def edges(*ends: float | None, open_end: bool = False) -> Edges:
-    *narrow, wide = (Edge(lr, open_end=False) for lr in ends)
-    return Edges(GRID, dict(zip((16, 32, 64, 256), [*narrow, Edge(wide.lr, open_end=open_end)], strict=True)))
+    *narrow, wide = (Edge(lr, GRID[0] if lr is None else 2 * lr) for lr in ends)
+    wide = Edge(wide.lr, None) if open_end else wide
+    return Edges(GRID, dict(zip((16, 32, 64, 256), [*narrow, wide], strict=True)))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_nan_is_a_result_and_a_killed_worker_is_none(machine: Machine, tmp_path:
     assert done["standing"] == "answered"
     row = done["sweep"]["rows"][0]
     assert (row["verdict"], row["stable"], row["trials"], row["best_lr"]) == ("winner", 2, 4, 0.4)
-    assert done["sweep"]["edges"][0]["edge"] == {"lr": 0.4, "open_end": False}
+    assert done["sweep"]["edges"][0]["edge"] == {"lr": 0.4, "unstable": pytest.approx(1.1)}
     assert "sweep" in machine.run("sweep", "status", "traps").out
 
 

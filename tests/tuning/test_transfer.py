@@ -19,7 +19,7 @@ SOURCE = Source(
     tokens_per_step=1000,
     width=64,
     clip_rate=0.1,
-    edge=Edge(0.08, open_end=False),
+    edge=Edge(0.08, 0.16),
     fit=EdgeFit(0.0, -2.5257286443082556, 3),  # 0.08 at any width
     parametrisation="mup",
 )
@@ -99,10 +99,10 @@ def test_where_the_edge_comes_from_is_said(fit: EdgeFit | None, said: str) -> No
 
 
 def test_what_nobody_checked_is_said() -> None:
-    said = " ".join(hand_over(replace(SOURCE, edge=Edge(0.08, open_end=True)), GOAL).assumptions)
+    said = " ".join(hand_over(replace(SOURCE, edge=Edge(0.08, None)), GOAL).assumptions)
     assert "never proves" in said
     assert "width^0.00" in said
     assert "true edge lies higher" in said
-    standard = hand_over(replace(SOURCE, parametrisation="standard", edge=Edge(None, open_end=False)), GOAL)
+    standard = hand_over(replace(SOURCE, parametrisation="standard", edge=Edge(None, 0.01)), GOAL)
     assert "without mu-parametrisation" in " ".join(standard.assumptions)
     assert "no known edge" in " ".join(standard.assumptions)

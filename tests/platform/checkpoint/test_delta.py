@@ -31,22 +31,34 @@ def test_nan_signed_zero_and_subnormals_meet_each_other_exactly() -> None:
     assert np.array_equal(int_add(*back(new, base)), new)
 
 
-def test_equal_states_differ_by_zero() -> None:
+def steps(new: NDArray[np.float32], base: NDArray[np.float32]) -> list[int]:
+    """Steps of the difference, told from what equal states give."""
+    words, older = new.view(np.uint32), base.view(np.uint32)
+    return [int(step) for step in (int_sub(words, older) - int_sub(words, words)).view(np.int32)]
+
+
+def test_equal_states_differ_by_one_and_the_same_word() -> None:
     words = np.array(SPECIAL, np.uint32)
-    assert not int_sub(words, words).any()
+    assert len(set(int_sub(words, words))) == 1
 
 
 @pytest.mark.parametrize("value", [1.0, -1.0, 1e-40, -3e38])
 def test_neighbouring_floats_differ_by_one_step_in_either_direction(value: float) -> None:
     base = np.array([value], np.float32)
-    for towards in (np.inf, -np.inf):
-        new = np.nextafter(base, np.float32(towards), dtype=np.float32)
-        assert int_sub(new.view(np.uint32), base.view(np.uint32))[0] in (1, 2)
+    for towards, step in ((np.inf, 1), (-np.inf, -1)):
+        assert steps(np.nextafter(base, np.float32(towards), dtype=np.float32), base) == [step]
 
 
 def test_a_small_step_across_zero_is_small() -> None:
-    new, base = np.array([-1e-45], np.float32), np.array([1e-45], np.float32)
-    assert int_sub(new.view(np.uint32), base.view(np.uint32))[0] < 8
+    (step,) = steps(np.array([-1e-45], np.float32), np.array([1e-45], np.float32))
+    assert -4 < step < 0
+
+
+@pytest.mark.parametrize("size", [1, 100, 10_000])
+def test_small_steps_of_either_sign_share_their_top_bytes(size: int) -> None:
+    base = np.full(2, 1.5, np.float32).view(np.uint32)
+    up, down = (int(word) for word in int_sub(base + np.array([size, -size], np.int32).view(np.uint32), base))
+    assert up >> 16 == down >> 16
 
 
 def test_different_lengths_are_refused() -> None:

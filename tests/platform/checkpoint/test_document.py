@@ -53,7 +53,7 @@ def test_the_reader_on_the_page_reads_a_keyframe_and_what_builds_on_it(
 
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
-    assert (Codec.PLAIN, Codec.INT_SUB, Method.RAW, Method.ZSTD, Method.LITERALS) == (1, 2, 0, 1, 2)
+    assert (Codec.PLAIN, Codec.INT_SUB, Method.RAW, Method.ZSTD, Method.LITERALS) == (1, 3, 0, 1, 2)
 
 
 def test_the_reader_on_the_page_reads_rounded_states(kit: Kit, reader: dict[str, Any], tmp_path: Path) -> None:

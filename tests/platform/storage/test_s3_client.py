@@ -43,6 +43,12 @@ def test_the_limits_and_settings_of_the_address_reach_the_client(address: StoreA
     assert config.s3["addressing_style"] == "path"
 
 
+def test_a_body_is_hashed_for_the_signature_only_where_no_checksum_guards_it(address: StoreAddress) -> None:
+    for checksums, hashed in (("when_supported", False), ("when_required", None)):
+        config = ClientSource(replace(address, checksums=checksums)).get().meta.config
+        assert config.s3.get("payload_signing_enabled") is hashed
+
+
 def test_a_missing_keys_file_is_told(address: StoreAddress, tmp_path: Path) -> None:
     with pytest.raises(StorageDeniedError, match="cannot be read") as caught:
         ClientSource(replace(address, credentials_file=str(tmp_path / "none"))).get()
