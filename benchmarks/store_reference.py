@@ -34,11 +34,12 @@ from stormsail.workers.restore import Restored, restore
 
 ROUNDS = 3
 KEYFRAME, DIFFERENCE = CheckpointRef(1, 20), CheckpointRef(1, 30)
+ROUNDED_KEYFRAME, ROUNDED = CheckpointRef(2, 20), CheckpointRef(2, 30)
 _THEIRS = "deepspeed"
 
 
 class Bench:
-    """An engine, a store with both kinds of checkpoint, and what restoring took."""
+    """An engine, a store with all kinds of checkpoint, and what restoring took."""
 
     def __init__(self, engine: ZeroEngine, address: StoreAddress, folder: Path) -> None:
         self.engine = engine
@@ -92,6 +93,7 @@ class Bench:
         works: dict[str, Callable[[Path], None]] = {
             "keyframe": lambda _folder: self.restore(KEYFRAME),
             "difference": lambda _folder: self.restore(DIFFERENCE),
+            "rounded": lambda _folder: self.restore(ROUNDED),
             "deepspeed": self.restore_theirs,
         }
         for number in range(ROUNDS + 1):
@@ -114,10 +116,14 @@ def measure(*, small: bool) -> dict[str, float]:
         try:
             bench = Bench(engine, server.start(), folder)
             ensure_format(bench.store)
-            load(engine, found, found.keyframe)
-            base = bench.save(KEYFRAME)
-            load(engine, found, found.later)
-            bench.save(DIFFERENCE, base)
+            for keyframe, at, difference, later in (
+                (ROUNDED_KEYFRAME, found.rounded, ROUNDED, found.rounded_later),
+                (KEYFRAME, found.keyframe, DIFFERENCE, found.later),
+            ):
+                load(engine, found, at)
+                base = bench.save(keyframe)
+                load(engine, found, later)
+                bench.save(difference, base)
             bench.save_theirs()
             bench.rounds()
         finally:

@@ -47,7 +47,6 @@ def certify(
 def evidence_of(answer: Answer, winner: CellScore) -> list[str]:
     """What was seen, one sentence each."""
     low, high = winner.success.low, winner.success.high
-    widths = [str(edge.width) for edge in answer.edges if edge.width]
     found = [
         f"{winner.cell}: {winner.stable} of {winner.trials} trials stable (95 % interval {low:.0%} to {high:.0%}).",
         f"It was the first of {len(answer.rows)} settings by divergence rate, sensitivity to the learning rate and final loss.",
@@ -55,8 +54,9 @@ def evidence_of(answer: Answer, winner: CellScore) -> list[str]:
     ]
     if winner.lr_sensitivity is not None:
         found.append(f"Sensitivity to the learning rate {winner.lr_sensitivity:.3f} nats.")
-    if widths:
-        found.append(f"Proxies of width {', '.join(widths)}.")
+    for edge in answer.edges:
+        width = f" (width {edge.width})" if edge.width else ""
+        found.append(f"Largest stable learning rate on {edge.proxy}{width}: {edge.edge.label}.")
     return found
 
 

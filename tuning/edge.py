@@ -42,24 +42,56 @@ class Edge:
         """Whether the largest learning rate of the grid was still stable, so that the edge lies beyond it."""
         return self.lr is not None and self.unstable is None
 
+    @property
+    def label(self) -> str:
+        """In words: the last rate that was stable and the first that was not."""
+        if self.lr is None:
+            return "below the grid" if self.unstable is None else f"below the grid ({self.unstable:g} failed)"
+        return (
+            f"{self.lr:g} or beyond: the grid ends there"
+            if self.unstable is None
+            else f"{self.lr:g} ({self.unstable:g} failed)"
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class EdgeFit:
-    """A straight line through (log width, log edge).
+class Line:
+    """A straight line through (log width, log learning rate).
 
     Attributes:
-        slope: Exponent of the width; 0 where fewer than three widths are known.
-        intercept: Natural logarithm of the edge at width 1; without a slope that of the smallest edge.
-        widths: How many widths it rests on.
+        slope: Exponent of the width.
+        intercept: Natural logarithm of the learning rate at width 1.
     """
 
     slope: float
     intercept: float
-    widths: int
 
     def at(self, width: float) -> float:
-        """The edge that is expected at a width."""
+        """The learning rate at a width."""
         return math.exp(self.intercept + self.slope * math.log(width))
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeFit:
+    """How the edge moves with the width.
+
+    Attributes:
+        likely: The flattest line that explains what was seen: what is expected.
+        cautious: Least squares through the largest stable rates: as steep as they look. What is handed over stays below both.
+        widths: How many widths they rest on; of fewer than three, both are level and at the smallest edge.
+    """
+
+    likely: Line
+    cautious: Line
+    widths: int
+
+    def expected(self, width: float) -> float:
+        """The edge that is expected at a width."""
+        return self.likely.at(width)
+
+    def safe(self, width: float) -> float:
+        """The lower one of the two lines at a width."""
+        return min(self.likely.at(width), self.cautious.at(width))
 
 
 def stable_edge(outcomes: Mapping[float, Sequence[bool]]) -> Edge:
@@ -101,10 +133,11 @@ def edges_of(found: Iterable[Measured], best: Mapping[str, float]) -> dict[str, 
 
 
 def fit_edges(edges: Iterable[tuple[float, Edge]]) -> EdgeFit | None:
-    """The flattest line that runs through the grid steps in which the edges lie, or misses them by least.
+    """Lines through the grid steps in which the edges lie; None where no edge is known.
 
-    Where several lines are as flat, the lowest. Of fewer than three widths, the smallest edge. Edges below the grid and
-    beyond it are known from one side only, and are left out.
+    The likely line is the flattest of those that run through all the steps, or else miss them by least; where several are
+    as flat, the lowest. It cannot be the limit of what is handed over: of a falling edge it is the most hopeful
+    explanation. Edges below the grid and beyond it are known from one side only, and are left out.
 
     Args:
         edges: (width, edge), widths above 0. Several at one width count each.
@@ -118,9 +151,18 @@ def fit_edges(edges: Iterable[tuple[float, Edge]]) -> EdgeFit | None:
     if not steps:
         return None
     if widths < LEAST_FOR_SLOPE:
-        return EdgeFit(0.0, min(step.low for step in steps), widths)
+        level = Line(0.0, min(step.low for step in steps))
+        return EdgeFit(level, level, widths)
     _, _, intercept, slope = min(_lines(steps))
-    return EdgeFit(slope, intercept, widths)
+    return EdgeFit(Line(slope, intercept), _least_squares([(step.width, step.low) for step in steps]), widths)
+
+
+def _least_squares(points: Sequence[tuple[float, float]]) -> Line:
+    mean_x = math.fsum(x for x, _ in points) / len(points)
+    mean_y = math.fsum(y for _, y in points) / len(points)
+    spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
+    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return Line(slope, mean_y - slope * mean_x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +191,9 @@ def _lines(steps: Sequence[_Step]) -> Iterator[tuple[float, float, float, float]
 
 
 def grid_steps_apart(one: float, other: float, grid: Sequence[float]) -> int:
-    """How many steps of the grid lie between two learning rates, rounded; beyond its ends the grid goes on as it ended.
+    """How many steps of the grid two learning rates are apart, each counted as the largest point that it reaches.
+
+    Beyond its ends the grid goes on as it ended.
 
     Args:
         one: A learning rate.
@@ -157,11 +201,10 @@ def grid_steps_apart(one: float, other: float, grid: Sequence[float]) -> int:
         grid: At least two, in any order.
     """
     logs = sorted(math.log(lr) for lr in grid)
-    return round(abs(_place(math.log(one), logs) - _place(math.log(other), logs)))
+    return abs(_point(math.log(one), logs) - _point(math.log(other), logs))
 
 
-def _place(log_lr: float, logs: Sequence[float]) -> float:
-    """Where a learning rate stands among the points, in steps from the first one."""
+def _point(log_lr: float, logs: Sequence[float]) -> int:
     above = min(max(bisect_left(logs, log_lr), 1), len(logs) - 1)
     low, high = logs[above - 1], logs[above]
-    return above - 1 + (log_lr - low) / (high - low)
+    return above - 1 + math.floor((log_lr - low) / (high - low) + 10.0**-_DIGITS)

@@ -106,7 +106,7 @@ def measure_run(run: ReadRun, trial: Trial, *, steps: int) -> Measured:
 
 
 def course_of(rows: list[Row], incidents: list[int], *, healed: bool) -> Course:
-    """The course of a run by its last row for each step; updates and attention logits are not in the rows.
+    """The course of a run by its last row for each step; updates and attention logits stand in sampled rows only.
 
     Args:
         rows: One for each step, ascending.
@@ -118,10 +118,20 @@ def course_of(rows: list[Row], incidents: list[int], *, healed: bool) -> Course:
         loss=_losses(rows) if healed else [float(row["loss"]) for row in rows],
         norm=[float(row["grad_norm"]) for row in rows],
         clipped=[row["outcome"] == _APPLIED and row["clipped_norm"] < row["grad_norm"] for row in rows],
-        update_rms=[0.0 for _ in rows],
+        update_rms=[_value(row, "update.rms") or 0.0 for row in rows],
         flagged=[bool(row["flagged"]) for row in rows],
         incidents=incidents,
+        logits=[
+            (place, logit)
+            for place, row in enumerate(rows)
+            if (logit := _value(row, "attention.max_logit")) is not None
+        ],
     )
+
+
+def _value(row: Row, name: str) -> float | None:
+    found = row.get("values", {}).get(name)
+    return None if found is None else float(found)
 
 
 def _losses(rows: list[Row]) -> list[float]:

@@ -108,11 +108,13 @@ def _edge_lines(answer: Answer) -> list[str]:
     lines = []
     for edge in answer.edges:
         width = f" (width {edge.width})" if edge.width else ""
-        where = "below the grid" if edge.edge.lr is None else f"{edge.edge.lr:g}"
-        beyond = " or beyond: the grid ends there" if edge.edge.open_end else ""
-        lines.append(f"largest stable learning rate on {edge.proxy}{width}: {where}{beyond}")
-    if answer.fit is not None and answer.fit.widths >= LEAST_FOR_SLOPE:
-        lines.append(f"drift of that edge: width^{answer.fit.slope:+.2f}, from {answer.fit.widths} widths")
+        lines.append(f"largest stable learning rate on {edge.proxy}{width}: {edge.edge.label}")
+    fit = answer.fit
+    if fit is not None and fit.widths >= LEAST_FOR_SLOPE:
+        lines.append(
+            f"drift of that edge: width^{fit.likely.slope:+.2f} explains it, width^{fit.cautious.slope:+.2f} by least squares, "
+            f"from {fit.widths} widths"
+        )
     return lines
 
 

@@ -124,14 +124,17 @@ def _longest_warmup(steps: int) -> int:
 
 
 def _lr(source: Source, goal: Goal) -> Value:
-    edges = [] if source.edge.lr is None else [source.edge.lr]
+    edges = []
+    if source.edge.lr is not None:
+        edges.append((source.edge.lr, "the edge seen on the largest proxy"))
+    elif source.edge.unstable is not None:
+        edges.append((source.edge.unstable, "the smallest rate of the grid, which failed on the largest proxy"))
     if source.fit is not None and goal.width is not None:
-        edges.append(source.fit.at(goal.width))
-    limit = SAFETY * min(edges, default=math.inf)
-    if source.lr > limit:
-        where = "seen on the largest proxy" if min(edges) == source.edge.lr else "expected here"
-        why = f"half of the edge {where}; the best on the proxy was {source.lr:g}"
-        return Value("optimizer.lr", _short(limit), why)
+        edges.append((source.fit.safe(goal.width), "the edge expected here"))
+    edge, where = min(edges, default=(math.inf, ""))
+    if source.lr > SAFETY * edge:
+        why = f"half of {where}; the best on the proxy was {source.lr:g}"
+        return Value("optimizer.lr", _short(SAFETY * edge), why)
     return Value("optimizer.lr", _short(source.lr), "best of the winner on the largest proxy")
 
 
@@ -175,7 +178,9 @@ def _assumptions(source: Source, goal: Goal) -> list[str]:
     if source.parametrisation == "standard":
         found.append("The learning rate is carried over without mu-parametrisation: it holds for this width only.")
     elif source.width and goal.width:
-        found.append(f"The edge at width {goal.width} {_drift(source.fit)}; the largest proxy has {source.width}.")
+        found.append(
+            f"The edge at width {goal.width} {_drift(source.fit, goal.width)}; the largest proxy has {source.width}."
+        )
     if source.below:
         widths = ", ".join(str(width) for width in source.below)
         found.append(f"No learning rate of the grid was stable with every seed at width {widths}: no edge counts it.")
@@ -198,12 +203,16 @@ def _assumptions(source: Source, goal: Goal) -> list[str]:
     return found
 
 
-def _drift(fit: EdgeFit | None) -> str:
+def _drift(fit: EdgeFit | None, width: int) -> str:
     if fit is None:
         return "is not known, as no proxy's stable band ends within the grid"
     if fit.widths < LEAST_FOR_SLOPE:
         return f"is taken to be the smallest one seen: {fit.widths} of the widths that it takes for a drift, {LEAST_FOR_SLOPE}"
-    return f"follows from edge ~ width^{fit.slope:.2f} over {fit.widths} widths"
+    likely, cautious = fit.likely, fit.cautious
+    return (
+        f"is expected at {likely.at(width):.3g} by the least drift that explains what was seen, width^{likely.slope:+.2f}, "
+        f"and at {cautious.at(width):.3g} by least squares, width^{cautious.slope:+.2f}, over {fit.widths} widths"
+    )
 
 
 def _short(value: float) -> float:

@@ -22,5 +22,9 @@ def rows(*, small: bool) -> list[Row]:
             bars=(1.0, 1 / 1.5),
             by_ratio=True,
         )
-        for name, what in (("keyframe", "keyframe"), ("difference", "keyframe and difference"))
+        for name, what in (
+            ("keyframe", "keyframe"),
+            ("difference", "keyframe and difference"),
+            ("rounded", "keyframe and difference, rounding mode"),
+        )
     ]

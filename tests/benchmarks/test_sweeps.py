@@ -39,6 +39,7 @@ def edges(*ends: float | None, open_end: bool = False) -> Edges:
         (edges(0.08, 0.08, 0.08, 0.02), False),
         (edges(0.08, 0.08, 0.08, 0.08, open_end=True), False),  # nobody has seen it
         (edges(None, None, None, 0.08), False),
+        (edges(0.08, 0.08, None, 0.08), False),  # two widths tell no drift
     ],
 )
 def test_the_edge_is_judged_in_steps_of_the_grid_and_must_have_been_seen(found: Edges, passed: bool) -> None:

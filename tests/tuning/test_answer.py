@@ -36,7 +36,7 @@ def test_edges_within_the_grid_are_fitted_over_the_widths(target: RunConfig, ans
     assert {edge.edge.open_end for edge in found.edges} == {False}
     assert found.fit is not None
     assert found.fit.widths == 2
-    assert abs(found.fit.slope) < 1e-9
+    assert found.fit.likely.slope == found.fit.cautious.slope == 0.0
 
 
 def test_the_clip_is_told_by_the_trials_whose_learning_rate_is_handed_over(

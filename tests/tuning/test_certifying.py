@@ -19,7 +19,7 @@ def test_it_tells_what_was_seen_and_what_was_not(answer: Answer, target: RunConf
     seen, unseen = " ".join(made.evidence), " ".join(made.limits)
     assert "12 of 12 trials stable (95 % interval 76% to 100%)" in seen
     assert "failed in 4 of 4" in seen
-    assert "width 32, 48" in seen
+    assert "Largest stable learning rate on w32 (width 32): " in seen
     assert "optimizer.lr = 0.01: best of the winner" in seen
     assert "never proves" in unseen
     assert "±12 points" in unseen

@@ -40,10 +40,10 @@ def test_a_power_law_is_found_as_far_as_the_grid_tells_it(slope: float, intercep
     edges = {2**octave: step_of(math.exp(intercept) * 2 ** (slope * octave)) for octave in octaves}
     fit = fit_edges(edges.items())
     assert fit is not None
-    assert abs(fit.slope) <= abs(slope) + 1e-9
+    assert abs(fit.likely.slope) <= abs(slope) + 1e-9
     for width, edge in edges.items():
         assert edge.lr is not None
-        assert edge.lr * (1 - 1e-6) <= fit.at(width) <= 2 * edge.lr * (1 + 1e-6)
+        assert edge.lr * (1 - 1e-6) <= fit.expected(width) <= 2 * edge.lr * (1 + 1e-6)
 
 
 @given(st.floats(-1.0, 1.0), st.floats(-6.0, 0.0))
@@ -53,7 +53,7 @@ def test_a_fine_grid_tells_the_power_law(slope: float, intercept: float) -> None
 
     fit = fit_edges((width, Edge(edge(width), edge(width) * 1.001)) for width in (16, 32, 64))
     assert fit is not None
-    assert fit.at(256) == pytest.approx(edge(256), rel=0.01)
+    assert fit.expected(256) == pytest.approx(edge(256), rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,16 @@ def test_a_drift_is_told_only_as_far_as_the_grid_demands_it(
 ) -> None:
     fit = fit_edges((width, Edge(lr, 2 * lr)) for width, lr in zip((16, 32, 64), edges, strict=True))
     assert fit is not None
-    assert (fit.slope, fit.at(256)) == pytest.approx((slope, expected), abs=1e-6)
+    assert (fit.likely.slope, fit.expected(256)) == pytest.approx((slope, expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("widths", [(32, 32), (32, 64)])
 def test_fewer_than_three_widths_know_no_drift(widths: tuple[float, float]) -> None:
     fit = fit_edges([(widths[0], Edge(0.1, 0.2)), (widths[1], Edge(0.4, 0.8))])
     assert fit is not None
-    assert (fit.slope, fit.widths) == (0.0, len(set(widths)))
-    assert fit.at(999) == pytest.approx(0.1)
+    assert (fit.likely, fit.widths) == (fit.cautious, len(set(widths)))
+    assert fit.likely.slope == 0.0
+    assert fit.expected(999) == pytest.approx(0.1)
     assert fit_edges([]) is None
 
 
@@ -91,9 +92,40 @@ def test_edges_known_from_one_side_are_left_out() -> None:
     assert fit.widths == 2
 
 
-def test_distance_is_counted_in_steps_of_the_grid() -> None:
+def test_the_safe_edge_is_never_above_the_rates_that_were_stable_carried_on() -> None:
+    fit = fit_edges((width, Edge(lr, 2 * lr)) for width, lr in ((16, 0.16), (32, 0.08), (64, 0.04)))
+    assert fit is not None
+    assert fit.cautious.slope == pytest.approx(-1.0)
+    assert fit.safe(256) == pytest.approx(0.01)
+    assert fit.expected(256) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(
+    ("edge", "said"),
+    [
+        (Edge(0.1, 0.2), "0.1 (0.2 failed)"),
+        (Edge(0.1, None), "0.1 or beyond: the grid ends there"),
+        (Edge(None, 0.1), "below the grid (0.1 failed)"),
+        (Edge(None, None), "below the grid"),
+    ],
+)
+def test_an_edge_in_words(edge: Edge, said: str) -> None:
+    assert edge.label == said
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "steps"),
+    [
+        (0.11, 0.39, 1),
+        (0.4, 0.4, 0),
+        (0.8, 5.0, 2),
+        (0.1, 0.024, 3),
+        (0.1, 0.025, 2),
+        (0.03, 12.0, 8),
+        (0.1999, 0.2, 1),
+    ],
+)
+def test_distance_is_counted_between_the_points_that_are_reached(one: float, other: float, steps: int) -> None:
     grid = [0.1, 0.2, 0.4, 0.8]
-    assert grid_steps_apart(0.11, 0.39, grid) == 2
-    assert grid_steps_apart(0.8, 5.0, grid) == 3
-    assert grid_steps_apart(0.1, 0.024, grid) == 2
-    assert grid_steps_apart(0.03, 12.0, grid) == 9
+    assert grid_steps_apart(one, other, grid) == steps
+    assert grid_steps_apart(other, one, grid) == steps

@@ -43,6 +43,16 @@ def test_a_finished_run_is_measured_by_its_last_row_of_each_step() -> None:
     assert not measured.figures.diverged
 
 
+def test_updates_and_logits_are_those_of_the_sampled_rows() -> None:
+    seen = [{}, {"update.rms": 0.2, "attention.max_logit": 7.0}, {"update.rms": 0.4, "attention.max_logit": 9.0}]
+    rows = [row(step, 3.0, values=values) for step, values in enumerate(seen)]
+    figures = measure_run(read(rows, "finished"), TRIAL, steps=3).figures
+    assert figures.max_logit == 9.0
+    assert figures.update_rms_p99 == pytest.approx(0.398)
+    unseen = measure_run(read([row(0, 3.0)], "finished"), TRIAL, steps=1).figures
+    assert (unseen.max_logit, unseen.update_rms_p99) == (None, None)
+
+
 def journal(*kinds: str) -> list[Event]:
     """Faults of these kinds, the last of which the ladder has no answer to."""
     faults = [Event(number, 1.0, "fault.detected", 1, data={"kind": kind}) for number, kind in enumerate(kinds, 1)]

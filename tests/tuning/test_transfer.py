@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.tuning.edge import Edge, EdgeFit
+from stormsail.tuning.edge import Edge, EdgeFit, Line, fit_edges
 from stormsail.tuning.space import Cell
 from stormsail.tuning.transfer import Goal, Source, beta2_for_batch, hand_over, warmup_in_steps
+
+
+def law(slope: float, intercept: float, widths: int = 3) -> EdgeFit:
+    line = Line(slope, intercept)
+    return EdgeFit(line, line, widths)
+
 
 SOURCE = Source(
     cell=Cell(0.95, "1", 0.05),
@@ -20,7 +26,7 @@ SOURCE = Source(
     width=64,
     clip_rate=0.1,
     edge=Edge(0.08, 0.16),
-    fit=EdgeFit(0.0, -2.5257286443082556, 3),  # 0.08 at any width
+    fit=law(0.0, -2.5257286443082556),  # 0.08 at any width
     parametrisation="mup",
 )
 GOAL = Goal(steps=100_000, tokens_per_step=1000, width=256)
@@ -28,6 +34,10 @@ GOAL = Goal(steps=100_000, tokens_per_step=1000, width=256)
 
 def value(source: Source, goal: Goal, key: str) -> float | int | None:
     return {value.key: value.value for value in hand_over(source, goal).values}[key]
+
+
+def why(source: Source, goal: Goal, key: str) -> str:
+    return next(value.why for value in hand_over(source, goal).values if value.key == key)
 
 
 def test_the_published_pair_of_half_lives() -> None:
@@ -51,12 +61,35 @@ def test_a_warm_up_is_carried_over_in_tokens_and_is_no_shorter_than_the_second_m
     assert value(replace(SOURCE, cell=Cell(0.999, "1", 0.0)), GOAL, "schedule.warmup_steps") == 1000
 
 
+@pytest.mark.parametrize(
+    ("edges", "width", "lr"),
+    [
+        ((0.08, 0.08, 0.08), 1024, 0.04),
+        ((0.08, 0.04, 0.04), 1024, 0.00445),  # the three could be one and the same, and need not
+        ((0.16, 0.08, 0.04), 256, 0.005),
+        ((0.04, 0.08, 0.16), 1024, 0.08),  # no higher than what was seen
+    ],
+)
+def test_the_more_cautious_reading_of_the_edges_limits_the_rate(
+    edges: tuple[float, ...], width: int, lr: float
+) -> None:
+    found = [(at, Edge(edge, 2 * edge)) for at, edge in zip((16, 32, 64), edges, strict=True)]
+    source = replace(SOURCE, lr=1.0, edge=found[-1][1], fit=fit_edges(found))
+    assert value(source, replace(GOAL, width=width), "optimizer.lr") == pytest.approx(lr, rel=0.01)
+
+
+def test_nothing_is_handed_over_that_failed_on_the_largest_proxy() -> None:
+    source = replace(SOURCE, lr=0.04, edge=Edge(None, 0.01), fit=law(0.0, 0.0))
+    assert value(source, GOAL, "optimizer.lr") == pytest.approx(0.005)
+    assert "failed on the largest proxy" in why(source, GOAL, "optimizer.lr")
+
+
 def test_the_learning_rate_is_at_most_half_of_the_edge() -> None:
     assert value(SOURCE, GOAL, "optimizer.lr") == 0.01
     assert value(replace(SOURCE, lr=0.07), GOAL, "optimizer.lr") == pytest.approx(0.04)
-    falling = replace(SOURCE, fit=EdgeFit(-1.0, 0.0, 3))
+    falling = replace(SOURCE, fit=law(-1.0, 0.0))
     assert value(falling, GOAL, "optimizer.lr") == pytest.approx(0.5 / 256, rel=1e-3)
-    rising = replace(SOURCE, lr=0.07, fit=EdgeFit(1.0, 0.0, 3))  # no learning rate beyond what was seen
+    rising = replace(SOURCE, lr=0.07, fit=law(1.0, 0.0))  # no learning rate beyond what was seen
     assert value(rising, GOAL, "optimizer.lr") == pytest.approx(0.04)
     assert value(replace(SOURCE, lr=0.07, fit=None, width=None), replace(GOAL, width=None), "optimizer.lr") == 0.04
 
@@ -76,9 +109,6 @@ def test_a_winner_that_follows_a_percentile_leaves_the_threshold_alone_and_says_
 
 
 def test_what_the_rules_would_have_said_is_told_where_it_is_cut() -> None:
-    def why(source: Source, goal: Goal, key: str) -> str:
-        return next(value.why for value in hand_over(source, goal).values if value.key == key)
-
     small = replace(SOURCE, cell=Cell(0.5, "1", 0.05))  # below the range even at the same batch
     assert "that would be 0.5, outside of 0.9 to 0.999" in why(small, GOAL, "optimizer.betas.1")
     assert "outside" not in why(replace(SOURCE, cell=Cell(0.9, "1", 0.05)), GOAL, "optimizer.betas.1")
@@ -90,8 +120,11 @@ def test_what_the_rules_would_have_said_is_told_where_it_is_cut() -> None:
     ("fit", "said"),
     [
         (None, "is not known, as no proxy's stable band ends within the grid"),
-        (EdgeFit(0.0, -2.0, 2), "is taken to be the smallest one seen: 2 of"),
-        (EdgeFit(-0.5, -2.0, 3), "follows from edge ~ width^-0.50 over 3 widths"),
+        (law(0.0, -2.0, 2), "is taken to be the smallest one seen: 2 of"),
+        (
+            law(-0.5, -2.0),
+            "is expected at 0.00846 by the least drift that explains what was seen, width^-0.50, and at 0.00846",
+        ),
     ],
 )
 def test_where_the_edge_comes_from_is_said(fit: EdgeFit | None, said: str) -> None:
@@ -101,7 +134,7 @@ def test_where_the_edge_comes_from_is_said(fit: EdgeFit | None, said: str) -> No
 def test_what_nobody_checked_is_said() -> None:
     said = " ".join(hand_over(replace(SOURCE, edge=Edge(0.08, None)), GOAL).assumptions)
     assert "never proves" in said
-    assert "width^0.00" in said
+    assert "width^+0.00" in said
     assert "true edge lies higher" in said
     standard = hand_over(replace(SOURCE, parametrisation="standard", edge=Edge(None, 0.01)), GOAL)
     assert "without mu-parametrisation" in " ".join(standard.assumptions)
