@@ -6,23 +6,29 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stormsail.platform.cli import run as run_command
-from stormsail.platform.errors import ClusterError, RunExistsError
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.errors import CheckFailedError, ClusterError, RunExistsError
 from stormsail.platform.lease import TTL_S, LeaseOwner, RunLease
 from stormsail.platform.runs import RunPlace, begin_incarnation
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import launch
 from stormsail.tuning import commands, mirror
 from stormsail.tuning import sweep as sweeps
-from stormsail.tuning.answer import Answer
+from stormsail.tuning.answer import Answer, build_answer
 from stormsail.tuning.commands import register
+from stormsail.tuning.objective import Measured
 from stormsail.tuning.records import SweepRecords, trial_key
+from stormsail.tuning.settings import SweepConfig
+from stormsail.tuning.space import all_settings, core_cells
 
 Command = Callable[..., tuple[int, str, str]]
+Answered = tuple[SweepConfig, dict[str, Measured]]
 
 
 @pytest.fixture
@@ -133,6 +139,28 @@ def test_a_sweep_whose_machine_is_gone_can_be_taken_over(
     assert "--take-over" in err
     code, _, err = command("sweep", str(sweep_file), "--take-over")
     assert "beyond the lease" in err
+
+
+@pytest.fixture
+def hopeless(answered: Answered, target: RunConfig) -> Answer:
+    """The answer of a sweep in which every trial diverged."""
+    sweep, measured = answered
+    lost = {
+        key: replace(one, figures=replace(one.figures, diverged="loss is nan", final_loss=None))
+        for key, one in measured.items()
+    }
+    return build_answer(sweep, target, core_cells(sweep, all_settings(sweep.space)), lost)
+
+
+def test_a_sweep_in_which_everything_diverged_prints_its_table_and_ends_with_code_3(
+    command: Command, sweep_file: Path, hopeless: Answer, place: RunPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "run_sweep", lambda *_, **__: sweeps.Ended(place, hopeless))
+    monkeypatch.setattr(mirror, "mirror_answer", lambda *_: "")
+    code, out, err = command("sweep", str(sweep_file))
+    assert code == CheckFailedError.exit_code
+    assert "standing: no setting was stable" in out
+    assert "nothing was stable" in err
 
 
 def test_the_table_is_out_before_anything_that_may_fail(
