@@ -103,7 +103,8 @@ class StorageSection(Section):
     region: str | None = Field(None, description="S3 region; null is the environment's")
     profile: str | None = Field(None, description="AWS profile; null is the default chain")
     checksums: Literal["when_supported", "when_required"] = Field(
-        "when_supported", description="S3 checksum headers; some S3-like stores need `when_required`"
+        "when_supported",
+        description="S3 checksum headers; some S3-like stores need `when_required`, which sends Content-MD5 in their place",
     )
     timeout_s: Seconds = Field(30.0, description="limit of one request, retries apart")
 
