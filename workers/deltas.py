@@ -66,10 +66,14 @@ class Deltas:
     def base_for(self, ref: CheckpointRef, scheduled: CheckpointRef) -> Keyframe | None:
         """What this rank really builds on, or None to write in full. From the thread that writes.
 
+        A save that is itself the keyframe lets the last one go: the plan builds on that one no more, and memory for both
+        would be twice as much. Should the save fail, those up to the next keyframe are written in full.
+
         Raises:
             StorageError: The store failed.
         """
         if scheduled == ref:
+            self._keyframe = None
             return None
         problem = self._problem(scheduled)
         if problem:
