@@ -23,8 +23,8 @@ Noted = Callable[[int, int, str], None]
 def deltas_for(config: RunConfig, store: ObjectStore, world_size: int, noted: Noted) -> Deltas | None:
     """What decides about differences in a run; None for a run that writes every save in full."""
     section = config.checkpoint
-    if not section.deltas or (section.gradient_log != "off" and not section.rounding):
-        return None  # where the log is the increment, a difference saves little and makes restores read twice
+    if not section.writes_differences:
+        return None
     policy = ChainPolicy(section.max_deltas, section.max_delta_ratio)
     return Deltas(store, world_size=world_size, policy=policy, noted=noted)
 
