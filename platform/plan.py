@@ -15,8 +15,10 @@ from stormsail.platform.config.model import RunConfig
 
 # A checkpoint holds fp32 master weights and two fp32 moments; bf16 weights derive from them.
 RAW_BYTES_PER_PARAMETER = 12.0
-# As measured on training states: byte planes and zstd.
-STORED_BYTES_PER_PARAMETER = 9.9
+# Masters and second moments of the last keyframe, which differences build on.
+KEYFRAME_WORDS_BYTES_PER_PARAMETER = 8.0
+# Where a node has no vault, a rank takes its snapshots into two slots of its own (`workers/places.py`).
+_MOST_PRIVATE = 2
 # What the ladder may need beside the newest good checkpoints: the good one before, an old enough one, the newest.
 _KEPT_FOR_THE_LADDER = 3
 # DeepSpeed's defaults, in elements; the engine asks for no larger bucket than the model is.
@@ -45,7 +47,7 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes that one rank needs on its device, by what they are for, and in host memory during a save.
+    """Bytes that one rank needs on its device, by what they are for, and in host memory for its saves.
 
     Attributes:
         shards: This rank's part of weights, gradients, masters and moments, in the run's precision.
@@ -53,7 +55,9 @@ class MemoryPlan:
         activations: Estimate for one micro-batch, or None where the model is the user's own.
         total: Sum of the above.
         total_fp32: The same during the ladder's FP32 replay.
-        host_snapshot: Host memory for the copy that a save is made from.
+        slots: How many snapshots it has room for.
+        host_slots: Host memory for these snapshots, shared where the node has a vault; held from the first save on.
+        host_keyframe: Host memory for the last keyframe; 0 where no differences are written.
     """
 
     shards: int
@@ -61,7 +65,9 @@ class MemoryPlan:
     activations: int | None
     total: int
     total_fp32: int
-    host_snapshot: int
+    slots: int
+    host_slots: int
+    host_keyframe: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +211,17 @@ def _memory_plan(config: RunConfig, parameters: int, model: TransformerArgs | No
     activations = None if model is None else _activation_bytes(config, model, width)
     activations_fp32 = 0 if model is None else _activation_bytes(config, model, 4)
     shards, working = _shard_bytes(share, width), _working_bytes(parameters, width)
+    checkpoint = config.checkpoint
+    slots = min(checkpoint.ring, _MOST_PRIVATE) if checkpoint.vault_gib == 0 else checkpoint.ring
     return MemoryPlan(
         shards=shards,
         working=working,
         activations=activations,
         total=shards + working + (activations or 0),
         total_fp32=_shard_bytes(share, 4) + _working_bytes(parameters, 4) + activations_fp32,
-        host_snapshot=int(share * RAW_BYTES_PER_PARAMETER),
+        slots=slots,
+        host_slots=int(slots * share * RAW_BYTES_PER_PARAMETER),
+        host_keyframe=int(share * KEYFRAME_WORDS_BYTES_PER_PARAMETER) if checkpoint.writes_differences else 0,
     )
 
 
@@ -235,7 +245,7 @@ def _activation_bytes(config: RunConfig, model: TransformerArgs, width: int) -> 
 
 
 def _checkpoint_plan(config: RunConfig, parameters: int, bandwidth_mb_s: float) -> CheckpointPlan:
-    stored = int(parameters * STORED_BYTES_PER_PARAMETER)
+    stored = int(parameters * config.checkpoint.keyframe_bytes_per_parameter)
     log = 0 if config.checkpoint.gradient_log == "off" else int(parameters * LOG_BYTES_PER_PARAMETER)
     return CheckpointPlan(
         raw_bytes=int(parameters * RAW_BYTES_PER_PARAMETER),
@@ -291,5 +301,8 @@ def _unchecked(
         "device memory and free resources of the cluster: it is not asked",
         f"storage {config.storage.url}: not contacted; {bandwidth_mb_s:g} MB/s is assumed, not measured",
         "data: neither read nor counted",
-        "memory figures are estimates: allocator, kernels and communication buffers come on top",
+        (
+            "memory figures are estimates: allocator, kernels and communication buffers come on top, and on several nodes "
+            "copies of another node's snapshots in shared memory"
+        ),
     ]

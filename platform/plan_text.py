@@ -28,7 +28,8 @@ def _figures(plan: RunPlan) -> Iterator[str]:
         parts = f"{size_text(memory.shards)} state, up to {size_text(memory.working)} gathered weights and buckets"
         yield f"  memory per rank about {size_text(memory.total)}: {parts}, {activations} activations"
         yield f"                  {size_text(memory.total_fp32)} during FP32 replay"
-        yield f"  host memory     {size_text(memory.host_snapshot)} per rank for the copy that a save is made from"
+        keyframe = f", {size_text(memory.host_keyframe)} for the last keyframe" if memory.host_keyframe else ""
+        yield f"  host memory     {size_text(memory.host_slots)} per rank for {memory.slots} snapshots{keyframe}"
     if checkpoint is not None:
         yield f"  checkpoint      {size_text(checkpoint.raw_bytes)}, about {size_text(checkpoint.stored_bytes)} stored"
         yield f"  upload          {duration_text(checkpoint.upload_s)} each, {checkpoint.saves} in the run"

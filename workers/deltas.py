@@ -23,8 +23,8 @@ Noted = Callable[[int, int, str], None]
 def deltas_for(config: RunConfig, store: ObjectStore, world_size: int, noted: Noted) -> Deltas | None:
     """What decides about differences in a run; None for a run that writes every save in full."""
     section = config.checkpoint
-    if not section.deltas or (section.gradient_log != "off" and not section.rounding):
-        return None  # where the log is the increment, a difference saves little and makes restores read twice
+    if not section.writes_differences:
+        return None
     policy = ChainPolicy(section.max_deltas, section.max_delta_ratio)
     return Deltas(store, world_size=world_size, policy=policy, noted=noted)
 
@@ -66,10 +66,14 @@ class Deltas:
     def base_for(self, ref: CheckpointRef, scheduled: CheckpointRef) -> Keyframe | None:
         """What this rank really builds on, or None to write in full. From the thread that writes.
 
+        A save that is itself the keyframe lets the last one go: the plan builds on that one no more, and memory for both
+        would be twice as much. Should the save fail, those up to the next keyframe are written in full.
+
         Raises:
             StorageError: The store failed.
         """
         if scheduled == ref:
+            self._keyframe = None
             return None
         problem = self._problem(scheduled)
         if problem:

@@ -8,10 +8,11 @@ from stormsail.platform.checkpoint.codec import Base
 from stormsail.platform.checkpoint.commits import load_commit
 from stormsail.platform.checkpoint.delta import takes_delta
 from stormsail.platform.checkpoint.digest import word_sum
+from stormsail.platform.checkpoint.heads import heads
 from stormsail.platform.checkpoint.keys import manifest_key
 from stormsail.platform.checkpoint.manifest import PackEntry, RankPart
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
-from stormsail.platform.errors import CheckpointError, InternalError, ObjectMissingError
+from stormsail.platform.errors import CheckpointError, InternalError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectInfo, ObjectStore
 
@@ -67,7 +68,7 @@ class Keyframe:
     def problem(self, store: ObjectStore) -> str:
         """Why nothing can be built on it ("" if something can): looks at the memory, the commit, and each pack.
 
-        One small read and one HEAD per pack; runs in any thread.
+        One small read and one HEAD per pack, several at a time; runs in any thread.
 
         Raises:
             StorageError: The store failed.
@@ -83,19 +84,16 @@ class Keyframe:
         return self._pack_problem(store)
 
     def _pack_problem(self, store: ObjectStore) -> str:
-        key = manifest_key(self.ref)
-        try:
-            store.head(key)
-            for pack in self._part.packs:
-                key = pack.key
-                if problem := _changed(pack, store.head(key)):
-                    return problem
-        except ObjectMissingError:
-            return f"{key} is missing"
-        return ""
+        manifest, *packs = heads(store, [manifest_key(self.ref), *(pack.key for pack in self._part.packs)])
+        if manifest is None:
+            return f"{manifest_key(self.ref)} is missing"
+        problems = (_changed(pack, found) for pack, found in zip(self._part.packs, packs, strict=True))
+        return next(filter(None, problems), "")
 
 
-def _changed(pack: PackEntry, found: ObjectInfo) -> str:
+def _changed(pack: PackEntry, found: ObjectInfo | None) -> str:
+    if found is None:
+        return f"{pack.key} is missing"
     if (found.size_bytes, found.etag) == (pack.size_bytes, pack.etag):
         return ""
     return f"{pack.key} is not what was written ({found.size_bytes} bytes, expected {pack.size_bytes})"

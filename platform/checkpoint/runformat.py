@@ -1,4 +1,4 @@
-"""The run's format record: written once, and a run that a newer version wrote is refused.
+"""The run's format record: written once, and a run that another version wrote, which is not understood here, is refused.
 
 Nothing that is restored depends on it: manifests and commits carry their own format. It only says early and clearly
 what they would say later. So a damaged one is written anew, unless a commit says that a newer version wrote here.
@@ -13,7 +13,7 @@ from stormsail.platform.checkpoint.codec import Codec
 from stormsail.platform.checkpoint.keys import COMMITS, FORMAT_KEY
 from stormsail.platform.checkpoint.manifest import FORMAT, FormatRecord, Positive
 from stormsail.platform.checkpoint.records import read_twice, seal, unseal
-from stormsail.platform.errors import CheckpointError, ObjectMissingError, PreconditionFailedError
+from stormsail.platform.errors import CheckpointError, ObjectMissingError, PreconditionFailedError, StateMismatchError
 from stormsail.platform.storage.store import ObjectStore
 
 
@@ -26,13 +26,13 @@ class _AnyFormat(BaseModel):
 
 
 def ensure_format(store: ObjectStore) -> str:
-    """Write `format.json` at the run's root, once, or anew if it is damaged; refuse a run that a newer version wrote.
+    """Write `format.json` at the run's root, once, or anew if it is damaged; refuse a run that is not understood here.
 
     Returns:
         What was wrong with the record that had to be replaced; "" for none.
 
     Raises:
-        CheckpointError: The format is newer than this version.
+        StateMismatchError: The format is newer than this version, or frames may be coded in a way that it does not know.
         StorageError: The store failed.
     """
     ours = FormatRecord(format=FORMAT, chunk_elements=CHUNK_ELEMENTS, codecs={c.name.lower(): int(c) for c in Codec})
@@ -50,10 +50,11 @@ def ensure_format(store: ObjectStore) -> str:
 
 
 def check_format(store: ObjectStore) -> None:
-    """Refuse a run that a newer version wrote.
+    """Refuse a run that is not understood here.
 
     Raises:
-        CheckpointError: The format is newer than this version, the record is damaged, or there is none.
+        StateMismatchError: The format is newer than this version, or frames may be coded in a way that it does not know.
+        CheckpointError: The record is damaged, or there is none.
     """
     try:
         found = _read(store)
@@ -84,10 +85,19 @@ def _refuse_others(found: FormatRecord) -> None:
             f"this version knows format {FORMAT} with {CHUNK_ELEMENTS}",
             FORMAT_KEY,
         )
+    # Met in a frame, such a codec would pass for damage, and every checkpoint that has it for a lost one.
+    unknown = sorted(set(found.codecs.values()) - set(map(int, Codec)))
+    if unknown:
+        raise StateMismatchError(
+            f"the run's checkpoints may have frames of codec {', '.join(map(str, unknown))}, which this version does not read; "
+            f"it knows {', '.join(str(int(codec)) for codec in Codec)}",
+            where=FORMAT_KEY,
+            todo="use the Stormsail version that wrote it, older or newer than this one, or begin a run under another name",
+        )
 
 
-def _newer(what: str, where: str) -> CheckpointError:
-    return CheckpointError(
+def _newer(what: str, where: str) -> StateMismatchError:
+    return StateMismatchError(
         f"the run's checkpoints have {what}",
         where=where,
         todo="use the Stormsail version that wrote it, or a newer one",

@@ -70,6 +70,7 @@ def record_problems(store: ObjectStore) -> list[Problem]:
     """What is wrong with the records that all checkpoints share: the run's format, and its generations.
 
     Raises:
+        StateMismatchError: Another version wrote the run in a way that this one does not know: no damage, but unreadable here.
         StorageError: The store failed, so nothing can be said.
     """
     problems: list[Problem] = []

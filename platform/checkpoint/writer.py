@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
+from stormsail.platform.checkpoint.heads import heads
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, part_key
 from stormsail.platform.checkpoint.manifest import (
@@ -27,15 +27,14 @@ from stormsail.platform.checkpoint.packer import Packer, SaveAbandonedError, put
 from stormsail.platform.checkpoint.records import seal, seal_packed, unseal
 from stormsail.platform.checkpoint.runformat import check_format, ensure_format
 from stormsail.platform.checkpoint.shards import Shard
-from stormsail.platform.errors import CheckpointError, FencedError, ObjectMissingError, PreconditionFailedError
+from stormsail.platform.errors import CheckpointError, FencedError, PreconditionFailedError
 from stormsail.platform.messages import CheckpointRef
-from stormsail.platform.storage.store import ObjectInfo, ObjectStore
+from stormsail.platform.storage.store import ObjectStore
 
 __all__ = ["PACK_BYTES", "SaveAbandonedError", "check_format", "commit", "ensure_format", "write_part"]
 
 # Below 32 MiB with its last frame: memory of larger blocks goes back to the system, and comes fresh for the next pack.
 PACK_BYTES = 24 << 20
-_HEAD_THREADS = 8
 
 
 def write_part(
@@ -176,7 +175,7 @@ def _same_state(key: str, found: str, ours: str, error: PreconditionFailedError)
 def _check_packs(store: ObjectStore, packs: Iterable[PackEntry], go_on: Callable[[], None]) -> None:
     """One HEAD per pack: what is not on the store as it was written is not committed."""
     packs = tuple(packs)
-    for pack, info in zip(packs, _heads(store, [pack.key for pack in packs], go_on), strict=True):
+    for pack, info in zip(packs, heads(store, [pack.key for pack in packs], go_on), strict=True):
         if info is None or info.size_bytes != pack.size_bytes:
             found = "missing" if info is None else f"{info.size_bytes} bytes long"
             raise CheckpointError(
@@ -191,18 +190,3 @@ def _check_base(store: ObjectStore, manifest: Manifest, go_on: Callable[[], None
     if links is not None:
         needed = {frame.pack for frame in links.parents(manifest.frames)}
         _check_packs(store, (links.base.packs[place] for place in sorted(needed)), go_on)
-
-
-def _heads(store: ObjectStore, keys: Sequence[str], go_on: Callable[[], None]) -> list[ObjectInfo | None]:
-    if len(keys) < _HEAD_THREADS:  # a pool would cost more than it saves
-        return [_head(store, key, go_on) for key in keys]
-    with ThreadPoolExecutor(_HEAD_THREADS, thread_name_prefix="commit-head") as pool:
-        return list(pool.map(lambda key: _head(store, key, go_on), keys))
-
-
-def _head(store: ObjectStore, key: str, go_on: Callable[[], None]) -> ObjectInfo | None:
-    go_on()
-    try:
-        return store.head(key)
-    except ObjectMissingError:
-        return None

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from stormsail.platform.checkpoint.interval import (
     KEYFRAME_BYTES_PER_PARAMETER,
     LOG_BYTES_PER_PARAMETER,
+    ROUNDED_BYTES_PER_PARAMETER,
     best_interval,
 )
 from stormsail.platform.config.detect import DetectSection
@@ -103,7 +104,8 @@ class StorageSection(Section):
     region: str | None = Field(None, description="S3 region; null is the environment's")
     profile: str | None = Field(None, description="AWS profile; null is the default chain")
     checksums: Literal["when_supported", "when_required"] = Field(
-        "when_supported", description="S3 checksum headers; some S3-like stores need `when_required`"
+        "when_supported",
+        description="S3 checksum headers; some S3-like stores need `when_required`, which sends Content-MD5 in their place",
     )
     timeout_s: Seconds = Field(30.0, description="limit of one request, retries apart")
 
@@ -168,10 +170,21 @@ class CheckpointSection(Section):
         if self.every_steps != "auto":
             return self.every_steps
         return best_interval(
-            keyframe_bytes=KEYFRAME_BYTES_PER_PARAMETER,
+            keyframe_bytes=self.keyframe_bytes_per_parameter,
             log_bytes=LOG_BYTES_PER_PARAMETER,
             steps_per_failure=self.steps_per_failure,
         )
+
+    @property
+    def keyframe_bytes_per_parameter(self) -> float:
+        """What a checkpoint that is whole in itself takes on the store, for each parameter."""
+        return ROUNDED_BYTES_PER_PARAMETER if self.rounding else KEYFRAME_BYTES_PER_PARAMETER
+
+    @property
+    def writes_differences(self) -> bool:
+        """Whether saves build on a keyframe, whose words each rank then keeps in memory."""
+        # Where the log is the increment, a difference saves little and makes restores read twice.
+        return self.deltas and (self.gradient_log == "off" or self.rounding)
 
 
 class NonfiniteSection(Section):

@@ -63,9 +63,10 @@ class S3Store:
         check_conditions(if_none_match=if_none_match, if_match=if_match)
         body = _as_sent(data)
         condition = {"IfNoneMatch": "*"} if if_none_match else {} if if_match is None else {"IfMatch": if_match}
+        guard = self._requests.guard(body)
 
         def send(client: Any) -> ObjectInfo:
-            answer = client.put_object(**self._requests.at(key), Body=body, **condition)
+            answer = client.put_object(**self._requests.at(key), Body=body, **guard, **condition)
             return ObjectInfo(key, len(body), _etag(answer), answer_time_s(answer))
 
         def settle() -> ObjectInfo | None:

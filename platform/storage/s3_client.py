@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from stormsail.platform import exact_json
 from stormsail.platform.errors import StorageDeniedError
@@ -18,6 +19,7 @@ from stormsail.platform.storage.store import StoreAddress
 _CONNECT_S = 10.0
 _TRIES = 2  # of one request, by botocore; whole operations are repeated by `retry.Retries`
 _CONNECTIONS = 32
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 class ClientSource:
@@ -82,11 +84,17 @@ def _build(address: StoreAddress) -> Any:
 def _s3_ways(address: StoreAddress) -> dict[str, object]:
     # S3-like servers seldom have a host name per bucket.
     ways: dict[str, object] = {"addressing_style": "path" if address.endpoint else "auto"}
-    if address.checksums == "when_supported":
-        # The checksum guards a body already, and is signed. Over TLS that is all there is; without, botocore would hash
-        # the body once more for the signature, and the server too, which costs more than sending it.
+    if address.checksums == "when_supported" and _is_local(address.endpoint):
+        # The embedded server: it compares the checksum that goes with each body, and that is signed. Hashing a body once
+        # more for the signature, here and there, costs more than sending it. Other servers get botocore's own choice.
         ways["payload_signing_enabled"] = False
     return ways
+
+
+def _is_local(endpoint: str | None) -> bool:
+    """Whether what is sent stays on this machine, in plain text."""
+    parts = urlsplit(endpoint or "")
+    return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
 def _keys(address: StoreAddress) -> dict[str, str]:

@@ -26,11 +26,12 @@ _FULL = {"XMinioStorageFull", "QuotaExceeded", "InsufficientStorage", "507"}
 _CLOCK = {"RequestTimeTooSkewed"}
 _REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"}
 _KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"}
-_CHECKSUMS = {"NotImplemented", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "501"}
+_CHECKSUMS = {"NotImplemented", "501"}
 _BUSY = {
     "ConditionalRequestConflict", "OperationAborted", "SlowDown", "Throttling", "ThrottlingException",
     "TooManyRequests", "RequestTimeout", "RequestTimeoutException", "InternalError", "ServiceUnavailable",
-    "BadDigest", "InvalidDigest", "IncompleteBody",
+    # The body was damaged, or cut off, on its way.
+    "BadDigest", "InvalidDigest", "IncompleteBody", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch",
 }  # fmt: skip
 _RIGHTS = (
     "The credentials need s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects, and "
@@ -97,6 +98,9 @@ def request_retries(error: boto.ClientError) -> int:
 
 def classify(error: Exception, place: Place) -> Fault:
     """Say what an error means; it is a `ClientError`, a `BotoCoreError` or one of `NOT_UNDERSTOOD`."""
+    # Where the stack ends in the middle of a connection, botocore takes that for a fault of the connection.
+    if isinstance(error, boto.HTTPClientError) and isinstance(error.kwargs.get("error"), RecursionError):
+        error = error.kwargs["error"]
     if not isinstance(error, boto.BotoCoreError):
         answered = isinstance(error, boto.ClientError)
         return _classify_answer(error, place) if answered else _classify_strange(error, place)

@@ -86,9 +86,10 @@ class S3Upload:
             )
         body, number = bytes(self._buffer), len(self._parts) + 1
         where = {**self._requests.at(self._key), "UploadId": self._upload_id, "PartNumber": number}
+        guard = self._requests.guard(body)
 
         def send(client: Any) -> dict[str, Any]:
-            answer = client.upload_part(**where, Body=body)
+            answer = client.upload_part(**where, Body=body, **guard)
             sums = {
                 name: text for name, text in answer.items() if name.startswith("Checksum") and name != "ChecksumType"
             }

@@ -45,12 +45,41 @@ def test_workers_run_equally_many_micro_batches_that_hold_all_samples(batch: int
 def test_memory_is_that_of_a_zero_3_rank() -> None:
     memory = planned(run(model={"factory": "m:f"}, cluster={"workers": 8}), parameters=8_000_000_000).memory
     assert memory is not None
-    # bf16 weights and gradients, fp32 sum of gradients, master and two moments: 20 bytes; 12 of them are saved.
+    # bf16 weights and gradients, fp32 sum of gradients, master and two moments: 20 bytes.
     assert memory.shards == 20 * 1_000_000_000
-    assert memory.host_snapshot == 12 * 1_000_000_000
     assert memory.working == 2 * (1_000_000_000 + 500_000_000)
     assert memory.activations is None
     assert memory.total == memory.shards + memory.working
+
+
+@pytest.mark.parametrize(
+    ("section", "slots", "keyframe"),
+    [
+        ({}, 3, 8),
+        ({"ring": 5, "deltas": False}, 5, 0),
+        ({"gradient_log": "store"}, 3, 0),
+        ({"gradient_log": "store", "rounding": True}, 3, 8),
+        ({"vault_gib": 0}, 2, 8),
+        ({"vault_gib": 0, "ring": 1}, 1, 8),
+    ],
+    ids=[
+        "default",
+        "all in full",
+        "the log is the increment",
+        "small differences beside a log",
+        "no vault",
+        "a single slot",
+    ],
+)
+def test_saves_take_host_memory_for_each_slot_and_the_last_keyframe(
+    section: dict[str, object], slots: int, keyframe: int
+) -> None:
+    config = run(model={"factory": "m:f"}, cluster={"workers": 8}, checkpoint=section)
+    memory = planned(config, parameters=8_000_000_000).memory
+    assert memory is not None
+    assert memory.slots == slots
+    assert memory.host_slots == slots * 12 * 1_000_000_000
+    assert memory.host_keyframe == keyframe * 1_000_000_000
 
 
 def test_a_small_model_gathers_no_more_than_it_has() -> None:
@@ -83,6 +112,13 @@ def test_a_checkpoint_has_twelve_bytes_a_parameter_and_takes_its_time() -> None:
     assert checkpoint.upload_s == pytest.approx(100.0)
     assert checkpoint.kept_bytes == 5 * 9_900_000_000
     assert checkpoint.saves == 34
+
+
+def test_rounding_halves_what_is_stored() -> None:
+    config = run(model={"factory": "m:f"}, checkpoint={"rounding": True})
+    checkpoint = planned(config, parameters=1_000_000_000).checkpoint
+    assert checkpoint is not None
+    assert checkpoint.stored_bytes == 4_950_000_000
 
 
 def test_a_gradient_log_costs_its_bytes_in_every_step_and_saves_the_steps() -> None:

@@ -34,6 +34,11 @@ def test_a_built_in_run_has_every_part() -> None:
     assert "Look again" not in text
 
 
+def test_host_memory_is_told_by_what_it_holds() -> None:
+    assert "38.6 MB per rank for 3 snapshots, 8.6 MB for the last keyframe\n" in page(cluster={"workers": 3})
+    assert "for 2 snapshots\n" in page(checkpoint={"ring": 9, "vault_gib": 0, "deltas": False})
+
+
 def test_notes_come_before_what_was_not_checked() -> None:
     text = page(train={"steps": 1000, "global_batch": 17})
     assert text.index("Look again") < text.index("Not checked")

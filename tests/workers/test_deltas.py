@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from tests.support.first_sound import first_sound
@@ -117,6 +119,24 @@ def test_a_keyframe_that_was_cut_is_not_built_on_any_more_and_is_named_by_what_w
     assert found == CheckpointRef(1, 130)
     assert problems.keys() == {120, 90}
     assert all(key in text for text in problems.values())
+
+
+def test_memory_holds_one_keyframe_at_a_time(rank: Rank) -> None:
+    bases(rank, range(10, 40, 10))
+    last = weakref.ref(rank.deltas.base_for(CheckpointRef(1, 30), CheckpointRef(1, 10)))
+    assert last() is not None
+    ref = CheckpointRef(1, 40)
+    assert rank.deltas.plan(ref) == ref
+    rank.deltas.base_for(ref, ref)
+    assert last() is None
+
+
+def test_after_a_keyframe_that_failed_saves_are_whole_until_the_next_one(rank: Rank) -> None:
+    bases(rank, range(10, 40, 10))
+    ref = CheckpointRef(1, 40)
+    rank.deltas.base_for(ref, rank.deltas.plan(ref))  # and then the store failed
+    assert bases(rank, range(50, 90, 10)) == [None, None, None, 70]
+    assert rank.noted == [(1, 50, "this rank did not write the keyframe of step 40")]
 
 
 def test_a_rank_that_did_not_write_the_keyframe_writes_in_full(rank: Rank) -> None:

@@ -45,6 +45,34 @@ def test_every_kind_of_plane_comes_back(words: NDArray[np.uint32]) -> None:
     assert np.array_equal(decode(encode(words)), words)
 
 
+NEWER = np.array([0x3F800000, 0xBF810000, 0x00000000, 0x80000000, 0x7FC00000], np.uint32)
+OLDER = Base(np.array([0x3F7F0000, 0xBF800000, 0x80000000, 0x00010000, 0x7FC10000], np.uint32), bytes(range(16)))
+# Header, parent, table, planes: as they lie on stores for ever.
+PLAIN_FRAME = "53534652 01010004 05000000" + "0005000000" * 4 + "7f7f0000ff 0002000080 0000000000 0001000100"
+DIFFERENCE_FRAME = (
+    "53534652 01032104 05000000" + OLDER.digest.hex() + "0005000000" * 4 + "0000000000 8080808080 8080808080 817f817e7f"
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "frame"), [(None, PLAIN_FRAME), (OLDER, DIFFERENCE_FRAME)], ids=["plain", "difference"]
+)
+def test_a_frame_is_what_it_always_was(base: Base | None, frame: str) -> None:
+    assert encode(NEWER, base=base).hex(" ") == bytes.fromhex(frame).hex(" ")
+    assert np.array_equal(decode(bytes.fromhex(frame), base=base), NEWER)
+
+
+def test_a_compressed_frame_with_a_grid_is_still_read() -> None:
+    """zstd may compress otherwise one day; what it has written it reads."""
+    plane = "28b52ffd6090004d000010000001008b2ac002"
+    sides = bytes([*range(0x89, 0x9D), *(number % 256 for number in range(0xF6, 0x10A))]).hex()
+    head = "53534652 01014005 90010000 14000000 00000000" + "0213000000" * 4 + "0028000000"
+    rows, columns = np.divmod(np.arange(400, dtype=np.uint32), np.uint32(20))
+    assert np.array_equal(
+        decode(bytes.fromhex(head + plane * 4 + sides)), np.uint32(0x3F800000) + (rows + columns << 23)
+    )
+
+
 def test_float_state_keeps_its_noise_raw_and_codes_its_exponents() -> None:
     frame = encode(adam_like(CHUNK_ELEMENTS))
     methods = [method for method, _ in read_header(frame).planes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.errors import InternalError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.memory import MemoryStore
+from stormsail.platform.storage.store import ObjectInfo
 
 if TYPE_CHECKING:
     from tests.platform.checkpoint.conftest import Kit
@@ -101,3 +103,18 @@ def test_what_builds_on_another_is_no_keyframe(kit: Kit) -> None:
     part: RankPart = kit.parts(store, kit.drift(state, 1), CheckpointRef(1, 110), 1, bases=bases)[0]
     with pytest.raises(InternalError, match="builds on step 100"):
         Keyframe(part, [])
+
+
+def test_many_packs_are_looked_at_together(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, shapes = kit.store(), {f"layer{number}": (10, 10) for number in range(8)}
+    (keyframe,) = kit.keyframes(store, kit.state(0, shapes), KEY, 1, shapes=shapes)
+    assert len(packs(store)) >= 8
+    ask, asking = store.head, set()
+
+    def head(key: str) -> ObjectInfo:
+        asking.add(threading.current_thread())
+        return ask(key)
+
+    monkeypatch.setattr(store, "head", head)
+    assert keyframe.problem(store) == ""
+    assert threading.current_thread() not in asking

@@ -100,6 +100,7 @@ def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
 def test_the_distance_of_checkpoints_follows_from_the_log_only_where_there_is_one() -> None:
     section = {"every_steps": "auto", "gradient_log": "store", "steps_per_failure": 250}
     assert run(checkpoint=section).checkpoint.interval == 61
+    assert run(checkpoint={**section, "rounding": True}).checkpoint.interval == 43
     assert run(checkpoint={"every_steps": 7}).checkpoint.interval == 7
     with pytest.raises(ValidationError, match=r"checkpoint\.every_steps \(auto\) weighs"):
         run(checkpoint={"every_steps": "auto"})

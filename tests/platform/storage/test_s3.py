@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.fake_s3 import FakeS3, Refusal
@@ -23,8 +24,10 @@ from stormsail.platform.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
+from stormsail.platform.storage import s3_upload
 from stormsail.platform.storage.retry import Patience
 from stormsail.platform.storage.s3 import S3Store, _as_sent
+from stormsail.platform.storage.s3_client import ClientSource
 from stormsail.platform.storage.store import StoreAddress
 
 pytestmark = pytest.mark.slow  # waits as long as its retries do
@@ -254,6 +257,34 @@ def test_credentials_that_stay_expired_are_an_error_that_may_pass(fake_s3: FakeS
     fake_s3.rule = lambda *_: Refusal(400, "ExpiredToken")
     with pytest.raises(StorageUnavailableError, match="credentials have expired"):
         S3Store(fake_address, patience=BRIEF).put("k", b"")
+
+
+# --- bodies that are damaged on their way -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checksums", ["when_supported", "when_required"])
+def test_a_body_that_is_damaged_on_its_way_is_sent_again(
+    s3_address: StoreAddress, checksums: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = replace(s3_address, checksums=checksums, timeout_s=29.0)  # a client of its own: it is tampered with
+    store, struck = S3Store(address, patience=STEADY), set()
+
+    def turn_a_bit(request: Any, event_name: str, **_: object) -> None:
+        if event_name not in struck:
+            struck.add(event_name)
+            request.body = bytes([request.body[0] ^ 1]) + request.body[1:]
+
+    events = ClientSource.of(address).get().meta.events
+    for operation in ("PutObject", "UploadPart"):
+        events.register(f"before-send.s3.{operation}", turn_a_bit)
+    monkeypatch.setattr(s3_upload, "PART_BYTES", 5 << 20)
+    body = b"parts" * (1 << 20) + b"!"
+    store.put("small", body[:100])
+    upload = store.multipart("large")
+    upload.write(body)
+    upload.complete()
+    assert (store.get("small"), store.get("large")) == (body[:100], body)
+    assert struck == {"before-send.s3.PutObject", "before-send.s3.UploadPart"}
 
 
 # --- travel -----------------------------------------------------------------------------------------------

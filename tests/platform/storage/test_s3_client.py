@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stormsail.platform.errors import StorageDeniedError
-from stormsail.platform.storage.s3_client import ClientSource
+from stormsail.platform.storage.s3_client import ClientSource, _s3_ways
 from stormsail.platform.storage.store import StoreAddress
 
 
@@ -43,10 +43,28 @@ def test_the_limits_and_settings_of_the_address_reach_the_client(address: StoreA
     assert config.s3["addressing_style"] == "path"
 
 
-def test_a_body_is_hashed_for_the_signature_only_where_no_checksum_guards_it(address: StoreAddress) -> None:
-    for checksums, hashed in (("when_supported", False), ("when_required", None)):
-        config = ClientSource(replace(address, checksums=checksums)).get().meta.config
-        assert config.s3.get("payload_signing_enabled") is hashed
+@pytest.mark.parametrize(
+    ("endpoint", "checksums", "signed"),
+    [
+        ("http://127.0.0.1:9", "when_supported", False),
+        ("http://[::1]:9", "when_supported", False),
+        ("http://localhost:9", "when_supported", False),
+        ("http://127.0.0.1:9", "when_required", None),
+        ("https://127.0.0.1:9", "when_supported", None),
+        ("http://10.0.0.7:9", "when_supported", None),
+        ("http://127.0.0.1.example.com", "when_supported", None),
+        (None, "when_supported", None),
+    ],
+)
+def test_only_on_this_machine_does_the_checksum_alone_guard_a_body(
+    address: StoreAddress, endpoint: str | None, checksums: str, signed: bool | None
+) -> None:
+    ways = _s3_ways(replace(address, endpoint=endpoint, checksums=checksums))
+    assert ways.get("payload_signing_enabled") is signed
+
+
+def test_what_the_address_says_of_signing_reaches_the_client(address: StoreAddress) -> None:
+    assert ClientSource(address).get().meta.config.s3["payload_signing_enabled"] is False
 
 
 def test_a_missing_keys_file_is_told(address: StoreAddress, tmp_path: Path) -> None:

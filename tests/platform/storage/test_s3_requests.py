@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ class Script:
         if isinstance(step, Exception):
             raise step
         return step
+
+
+def test_a_body_carries_its_own_hash_where_botocore_adds_no_checksum() -> None:
+    address = StoreAddress("s3://bucket/run", endpoint="http://127.0.0.1:9")
+    assert S3Requests(address, QUICK).guard(b"") == {}
+    guarded = S3Requests(replace(address, checksums="when_required"), QUICK)
+    assert guarded.guard(b"") == {"ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}  # RFC 1864's form of RFC 1321's "" sum
 
 
 def never() -> object:
