@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stormsail.platform.diagnosis import spoken
 from stormsail.platform.journal_events import Event
 from stormsail.platform.vault.places import spell
 
@@ -95,8 +96,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     ),
     "diagnosis.skipped": lambda _e, d: f"no diagnosis: {d['why']}",
     "diagnosis.made": lambda e, d: (
-        f"diagnosis: {d['cause'].replace('_', ' ')} ({d['confidence']:.0%} sure) from step {e.step}: "
-        f"{'; '.join(d['evidence'])}"
+        f"diagnosis: {spoken(d['cause'], d['confidence'])} from step {e.step}: {'; '.join(d['evidence'])}"
     ),
     "hardware.suspected": lambda _e, d: f"hardware is suspected: {d['why']}; {d['todo']}",
     "ladder.decided": _decided,

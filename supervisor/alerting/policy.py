@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stormsail.platform.alerts.alert import Alert, Level
+from stormsail.platform.diagnosis import spoken
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import FaultKind, Tier
 
@@ -134,7 +135,7 @@ def _decided(_event: Event, data: Mapping[str, Any], before: Sequence[Event]) ->
     return Words(
         level=Level.WARNING,
         title=f"{fault.title}: tier {tier} of the ladder",
-        happened=_cause(before) or str(data["reason"]),
+        happened=(_cause(before) or str(data["reason"])) + _diagnosed(before),
         done=str(data["action"]),
         todo=fault.todo,
         page=fault.page,
@@ -147,7 +148,8 @@ def _shadowed(_event: Event, data: Mapping[str, Any], before: Sequence[Event]) -
     return Words(
         level=Level.WARNING,
         title=f"{fault.title}: nothing is done in shadow mode",
-        happened=str(data["error"]) or _cause(before),
+        happened=(str(data["error"]) or _cause(before))
+        + (f"; diagnosis: {data['diagnosis']}" if data.get("diagnosis") else ""),
         done=f"nothing, because ladder.shadow is on; it would have been: {data['action']}",
         todo="decide yourself: `stormsail stop RUN` keeps the state; without ladder.shadow this is repaired",
         page="shadow-mode",
@@ -175,6 +177,17 @@ def _cause(before: Sequence[Event]) -> str:
         if earlier.kind == "fault.detected":
             data: Mapping[str, Any] = earlier.data
             return str(data.get("error") or "")
+    return ""
+
+
+def _diagnosed(before: Sequence[Event]) -> str:
+    """What the incident was found to be, or what it is likely to be; "" where nobody could tell."""
+    for earlier in reversed(before):
+        if earlier.kind in ("ladder.decided", "ladder.shadowed"):
+            return ""
+        if earlier.kind == "diagnosis.made":
+            data: Mapping[str, Any] = earlier.data
+            return f"; diagnosis: {spoken(data['cause'], data['confidence'])}"
     return ""
 
 

@@ -137,8 +137,10 @@ class _Weaver:
         match event.kind:
             case "fault.detected" | "hang.evidence" | "hang.cleared":
                 self._seen(event)
-            case "diagnosis.made":
-                self._diagnosis = {"step": step_of(event), **event.data}
+            case "diagnosis.made" | "ladder.shadowed":
+                # What shadow mode left has its own place in the report; its diagnosis is not the next incident's.
+                made = event.kind == "diagnosis.made"
+                self._diagnosis = {"step": step_of(event), **event.data} if made else None
             case "ladder.decided":
                 self._decided(event)
             case "state.restored" | "recovery.first_step" | "recovery.caught_up":

@@ -95,7 +95,7 @@ class IncidentEntry:
         replay: What an FP32 replay showed, or None.
         restored_from: Places that the last state came from, the nearest first; empty for none, and for a fresh start.
         evidence: What was gathered at each hang.
-        diagnosis: What the experiment on the first incident has shown (cause, confidence, evidence, ...), or None.
+        diagnosis: What the first incident was found to be, by experiment or by its rows alone (cause, confidence, evidence, ...), or None.
     """
 
     number: int
@@ -163,12 +163,14 @@ class ShadowEntry:
         kind: Its kind.
         error: What was seen.
         action: What would have been done.
+        diagnosis: What it is likely to be, in words; "" where nobody could tell.
     """
 
     step: int | None
     kind: str
     error: str
     action: str
+    diagnosis: str = ""
 
 
 @dataclass(frozen=True, slots=True)

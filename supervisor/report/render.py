@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from stormsail.platform.diagnosis import spoken
 from stormsail.platform.vault.places import spell
 from stormsail.supervisor.report.fields import real, text
 from stormsail.supervisor.report.model import DecisionEntry, DrillEntry, IncidentEntry, Report
@@ -130,9 +131,7 @@ def _folder_of(keys: tuple[str, ...]) -> str:
 
 
 def _diagnosis(found: Mapping[str, object]) -> Iterator[str]:
-    sure = real(found, "confidence")
-    cause = text(found, "cause").replace("_", " ")
-    yield f"            diagnosis: {cause}" + ("" if sure is None else f", {sure:.0%} sure")
+    yield f"            diagnosis: {spoken(text(found, 'cause'), real(found, 'confidence') or 0.0)}"
     evidence = found.get("evidence")
     for line in evidence if isinstance(evidence, list | tuple) else ():
         yield f"              {line}"
@@ -191,6 +190,8 @@ def _shadowed(report: Report) -> Iterator[str]:
     for left in report.shadowed:
         where = "" if left.step is None else f" at step {left.step}"
         yield f"  {_KINDS.get(left.kind, left.kind)}{where}: {_short(left.error)}"
+        if left.diagnosis:
+            yield f"    diagnosis: {left.diagnosis}"
         yield f"    it would have been: {left.action}"
 
 

@@ -62,6 +62,20 @@ def test_an_incident_is_told_with_its_cause_and_its_repair() -> None:
     assert made.level is Level.WARNING
 
 
+def test_the_kind_of_trouble_is_told_with_the_incident_that_it_belongs_to() -> None:
+    fault = event("fault.detected", 5, kind="spike", error="z 14")
+    made = event("diagnosis.made", 6, cause="toxic_data", confidence=0.6)
+    decided = event("ladder.decided", 7, **DATA["ladder.decided"])
+    told = alert_for(decided, [fault, made], run="quick")
+    assert told is not None
+    assert told.happened == "z 14; diagnosis: likely toxic data (60% sure)"
+    later = alert_for(decided, [made, event("ladder.shadowed", 7), fault], run="quick")
+    assert later is not None
+    assert later.happened == "z 14"
+    left = alert("ladder.shadowed", **DATA["ladder.shadowed"], diagnosis="likely numerics (60% sure)")
+    assert left.happened == "z 14; diagnosis: likely numerics (60% sure)"
+
+
 def test_what_ends_the_run_is_told_once_and_needs_a_person() -> None:
     assert alert_for(event("ladder.decided", kind="spike", tier="exhausted", stop_exit_code=4), [], run="q") is None
     assert alert("run.exhausted", reason="all tried").level is Level.PAGE

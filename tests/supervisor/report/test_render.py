@@ -52,7 +52,7 @@ def drilled() -> str:
         "Run quickstart: done (exit code 0) after 2 min 10 s",
         "Incident 1: non-finite numbers at step 57, begun at step 55: cured by tier 3 (FP32 replay)",
         "noticed on rank 1: 3 updates dropped in a row",
-        "diagnosis: toxic data, 90% sure",
+        "diagnosis: toxic data (90% sure)",
         "2 samples stand out",
         "tier 3: because of episode 1",
         "FP32 replay ended at step 68: numerics (loss 2.0000 in FP32, 2.5000 before)",
@@ -161,11 +161,15 @@ def test_alerts_and_what_shadow_mode_left_undone_are_told() -> None:
     tape.start()
     tape.steps(0, 9)
     tape.note("ladder.shadowed", step=7, kind="spike", error="z 14", action="tier 1, resume from step 5")
+    tape.note(
+        "ladder.shadowed", step=8, kind="spike", error="z 9", action="tier 1", diagnosis="likely toxic data (60% sure)"
+    )
     tape.note("hang.shadowed", step=9, rank=1, reason="rank 1 is stopped")
     tape.note("alert.sent", channel="slack", about=[3])
     tape.note("alert.failed", channel="email", about=[3], why="the mail server answered 554 never")
     text = render_report(build_report(tape.events, tape.rows))
     assert "  loss spike at step 7: z 14\n    it would have been: tier 1, resume from step 5\n" in text
+    assert "step 8: z 9\n    diagnosis: likely toxic data (60% sure)\n    it would" in text
     assert "  hanging process at step 9: rank 1 is stopped\n" in text
     assert "Alerts: 1 message sent, 1 lost: the mail server answered 554 never" in text
 
