@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from stormsail.platform.vault.places import spell
 
 _MB = 1_000_000
 _GIB = 1 << 30
+_HOSTS_SHOWN = 32
 
 
 def clock(time_s: float) -> str:
@@ -50,6 +52,14 @@ def _restored(event: Event, data: Mapping[str, Any]) -> str:
     )
 
 
+def _formed(event: Event, data: Mapping[str, Any]) -> str:
+    hosts = Counter(worker["host"] for worker in data.get("workers", ()))
+    shown = ", ".join(host if count == 1 else f"{host} ({count})" for host, count in hosts.most_common(_HOSTS_SHOWN))
+    more = f" and {len(hosts) - _HOSTS_SHOWN} more hosts" if len(hosts) > _HOSTS_SHOWN else ""
+    where = f", on {shown}{more}" if hosts else ""
+    return f"world of {data['world_size']} formed, generation {event.generation}{where}"
+
+
 def _committed(event: Event, data: Mapping[str, Any]) -> str:
     return (
         f"checkpoint {data['generation']}/{event.step} committed: {data['bytes'] / _MB:.1f} MB "
@@ -81,7 +91,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "resources.lost": lambda _e, d: f"the room for the workers was gone when they were to start: {d['why']}",
     "resources.ready": lambda _e, _d: "resources are there",
     "attempt.started": lambda _e, d: f"attempt {d['attempt']}: starting {d['workers']} workers",
-    "world.formed": lambda e, d: f"world of {d['world_size']} formed, generation {e.generation}",
+    "world.formed": _formed,
     "state.restored": _restored,
     "fault.detected": _fault,
     "hang.suspected": lambda _e, d: f"hang: {d['reason']}; gathering evidence before anything is ended",

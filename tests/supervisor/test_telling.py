@@ -58,6 +58,16 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
         ("run.continued", {"changes": ["train.steps: 60 -> 80"]}, "run continued; changed: train.steps: 60 -> 80"),
         ("run.continued", {"changes": []}, "run continued"),
         (
+            "world.formed",
+            {"world_size": 3, "workers": [{"host": "node-b"}, {"host": "node-a"}, {"host": "node-b"}]},
+            "world of 3 formed, generation 2, on node-b (2), node-a",
+        ),
+        (
+            "world.formed",
+            {"world_size": 34, "workers": [{"host": f"n{number}"} for number in range(34)]},
+            f"world of 34 formed, generation 2, on {', '.join(f'n{number}' for number in range(32))} and 2 more hosts",
+        ),
+        (
             "fault.detected",
             {"kind": "process", "rank": 1, "error": "killed"},
             "fault: process on rank 1 at step 7: killed",
