@@ -9,6 +9,7 @@ from typing import Any
 
 from stormsail.platform.diagnosis import spoken
 from stormsail.platform.journal_events import Event
+from stormsail.platform.messages import FaultKind
 from stormsail.platform.vault.places import spell
 
 _MB = 1_000_000
@@ -36,9 +37,16 @@ def _decided(_event: Event, data: Mapping[str, Any]) -> str:
     return f"decision: {data['action']}"
 
 
+def _kind(data: Mapping[str, Any]) -> str:
+    """The kind of a fault; of one that is not finite also whether it was the loss, the gradient or the state."""
+    kind = str(data["kind"])
+    what = (data.get("evidence") or {}).get("what") if kind == FaultKind.NONFINITE else None
+    return f"{kind} {what}" if what else kind
+
+
 def _fault(event: Event, data: Mapping[str, Any]) -> str:
     where = f" on rank {data['rank']}" if data.get("rank", -1) >= 0 else ""
-    return f"fault: {data['kind']}{where} at step {event.step}: {data.get('error') or 'no details'}"
+    return f"fault: {_kind(data)}{where} at step {event.step}: {data.get('error') or 'no details'}"
 
 
 def _restored(event: Event, data: Mapping[str, Any]) -> str:
@@ -98,7 +106,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "hang.evidence": lambda _e, d: f"evidence: {d['finding']}; {len(d['keys'])} files in {d['folder']}",
     "hang.shadowed": lambda _e, d: f"shadow mode: the attempt is not ended, though {d['reason']}",
     "ladder.shadowed": lambda e, d: (
-        f"shadow mode: {d['kind']} at step {e.step} ({d['error']}); nothing is done, it would have been: {d['action']}"
+        f"shadow mode: {_kind(d)} at step {e.step} ({d['error']}); nothing is done, it would have been: {d['action']}"
     ),
     "hang.cleared": lambda e, _d: f"the ranks have moved again at step {e.step}: nothing is ended",
     "diagnosis.begun": lambda e, d: (

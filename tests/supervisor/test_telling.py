@@ -74,6 +74,11 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
         ),
         ("fault.detected", {"kind": "hang", "rank": -1, "error": ""}, "fault: hang at step 7: no details"),
         (
+            "fault.detected",
+            {"kind": "nonfinite", "error": "NaN", "evidence": {"what": "state"}},
+            "fault: nonfinite state at step 7: NaN",
+        ),
+        (
             "state.restored",
             {"ref_generation": None, "precision": "fp32"},
             "started again from the initial state in fp32",

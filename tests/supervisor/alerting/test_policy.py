@@ -91,6 +91,26 @@ def test_a_run_that_stops_without_a_repair_does_not_speak_of_repairs() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("what", "title", "advice"),
+    [
+        ("loss", "non-finite loss", "samples"),
+        ("gradient", "non-finite gradient", "layer and rank"),
+        ("state", "weights or moments are not finite", "memory"),
+        ("an older journal", "non-finite numbers", "layer and rank"),
+    ],
+)
+def test_what_was_not_finite_decides_title_and_advice(what: str, title: str, advice: str) -> None:
+    data = {"kind": "nonfinite", "error": "three in a row", "evidence": {"what": what}}
+    decided = event("ladder.decided", **DATA["ladder.decided"] | {"kind": "nonfinite"})
+    told = alert_for(decided, [event("fault.detected", 6, **data)], run="quick")
+    left = alert("ladder.shadowed", **DATA["ladder.shadowed"] | data)
+    assert told is not None
+    assert told.title == f"{title}: tier 1 of the ladder"
+    assert left.title == f"{title}: nothing is done in shadow mode"
+    assert advice in told.todo
+
+
 def test_a_kind_of_fault_that_is_new_is_told_all_the_same() -> None:
     made = alert("ladder.decided", kind="divergence", tier="rollback", action="tier 2", reason="drift")
     assert made.title.endswith("tier 2 of the ladder")
