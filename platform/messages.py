@@ -25,6 +25,7 @@ class Phase(StrEnum):
     CONSULT = "consult"
     REPLAY = "replay"
     SAVE = "save"
+    FINISH = "finish"
     DONE = "done"
 
 
