@@ -46,7 +46,16 @@ def _kind(data: Mapping[str, Any]) -> str:
 
 def _fault(event: Event, data: Mapping[str, Any]) -> str:
     where = f" on rank {data['rank']}" if data.get("rank", -1) >= 0 else ""
-    return f"fault: {_kind(data)}{where} at step {event.step}: {data.get('error') or 'no details'}"
+    evidence = data.get("evidence") or {}
+    return f"fault: {_kind(data)}{where} at step {event.step}{_samples(evidence)}: {data.get('error') or 'no details'}"
+
+
+def _samples(data: Mapping[str, Any]) -> str:
+    """Where the step's batch lies in the data order; an older journal does not say."""
+    if not data.get("samples"):
+        return ""
+    first, last = data["samples"]
+    return f", samples {first} to {last} of the data order"
 
 
 def _restored(event: Event, data: Mapping[str, Any]) -> str:
@@ -106,7 +115,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "hang.evidence": lambda _e, d: f"evidence: {d['finding']}; {len(d['keys'])} files in {d['folder']}",
     "hang.shadowed": lambda _e, d: f"shadow mode: the attempt is not ended, though {d['reason']}",
     "ladder.shadowed": lambda e, d: (
-        f"shadow mode: {_kind(d)} at step {e.step} ({d['error']}); nothing is done, it would have been: {d['action']}"
+        f"shadow mode: {_kind(d)} at step {e.step}{_samples(d.get('evidence') or {})}: {d['error']}; nothing is done, it would have been: {d['action']}"
     ),
     "hang.cleared": lambda e, _d: f"the ranks have moved again at step {e.step}: nothing is ended",
     "diagnosis.begun": lambda e, d: (
@@ -158,10 +167,10 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "log.broken": lambda e, d: f"rank {d['rank']} did not log step {e.step}, nor those up to the next save: {d['why']}",
     "update.dropped": lambda e, d: (
         f"update of step {e.step} dropped: {d['count']} non-finite gradient values, "
-        f"first {_on_rank(d['rank'])}in {d['first_parameter'] or 'the loss'}"
+        f"first {_on_rank(d['rank'])}in {d['first_parameter'] or 'the loss'}{_samples(d)}"
     ),
     "step.empty": lambda e, _d: f"step {e.step} had no real token; weights unchanged",
-    "spike.watch": lambda e, d: f"watch: {d['reason']} (step {e.step})",
+    "spike.watch": lambda e, d: f"watch: {d['reason']} (step {e.step}{_samples(d)})",
     "forecast.watch": lambda e, d: (
         f"watch: the loss of step {e.step} left the {d['forecast']} forecast, {d['z']:.1f} sigma above (limit {d['limit']:g})"
     ),

@@ -96,6 +96,7 @@ class IncidentEntry:
         restored_from: Places that the last state came from, the nearest first; empty for none, and for a fresh start.
         evidence: What was gathered at each hang.
         diagnosis: What the first incident was found to be, by experiment or by its rows alone (cause, confidence, evidence, ...), or None.
+        samples: First and last position in the data order of the global batch at the fault's step, or None.
     """
 
     number: int
@@ -122,6 +123,7 @@ class IncidentEntry:
     restored_from: tuple[str, ...] = ()
     evidence: tuple[EvidenceEntry, ...] = ()
     diagnosis: dict[str, object] | None = None
+    samples: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

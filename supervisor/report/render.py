@@ -107,13 +107,7 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
     yield f"  {clock(incident.detected_s):>8}  noticed{rank}" + (
         f": {_short(incident.error)}" if incident.error else ""
     )
-    for evidence in incident.evidence:
-        yield f"            evidence: {evidence.finding}"
-        yield f"            {len(evidence.keys)} files in {evidence.folder}" + (
-            f" ({evidence.problem})" if evidence.problem else f", and stored below {_folder_of(evidence.keys)}"
-        )
-    if incident.diagnosis is not None:
-        yield from _diagnosis(incident.diagnosis)
+    yield from _known(incident)
     for decision in incident.decisions:
         yield f"  {clock(decision.decided_s):>8}  {_decision(decision)}"
     if incident.replay is not None:
@@ -124,6 +118,19 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
         yield f"  {clock(incident.recovered_s):>8}  on new ground after {length(incident.mttr_s)}: {_phases(incident)}"
     if incident.lost_steps:
         yield f"            {_count(incident.lost_steps, 'step was', 'steps were')} computed again"
+
+
+def _known(incident: IncidentEntry) -> Iterator[str]:
+    """What is known of a fault besides what was seen."""
+    if incident.samples is not None:
+        yield f"            samples {incident.samples[0]} to {incident.samples[1]} of the data order"
+    for evidence in incident.evidence:
+        yield f"            evidence: {evidence.finding}"
+        yield f"            {len(evidence.keys)} files in {evidence.folder}" + (
+            f" ({evidence.problem})" if evidence.problem else f", and stored below {_folder_of(evidence.keys)}"
+        )
+    if incident.diagnosis is not None:
+        yield from _diagnosis(incident.diagnosis)
 
 
 def _folder_of(keys: tuple[str, ...]) -> str:

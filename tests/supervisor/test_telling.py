@@ -75,8 +75,13 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
         ("fault.detected", {"kind": "hang", "rank": -1, "error": ""}, "fault: hang at step 7: no details"),
         (
             "fault.detected",
-            {"kind": "nonfinite", "error": "NaN", "evidence": {"what": "state"}},
-            "fault: nonfinite state at step 7: NaN",
+            {"kind": "nonfinite", "error": "NaN", "evidence": {"what": "state", "samples": [56, 63]}},
+            "fault: nonfinite state at step 7, samples 56 to 63 of the data order: NaN",
+        ),
+        (
+            "spike.watch",
+            {"reason": "loss z 7", "samples": [56, 63]},
+            "watch: loss z 7 (step 7, samples 56 to 63 of the data order)",
         ),
         (
             "state.restored",

@@ -34,7 +34,7 @@ def drilled() -> str:
     tape.note("checkpoint.committed", step=50, generation=1, bytes=2_500_000, took_s=0.1, digest="d50")
     tape.note("drill.fired", step=55, index=0, kind="bf16_overflow", rank=1)
     tape.note("update.dropped", step=55, rank=1, first_parameter="w", count=3)
-    tape.fault(FaultKind.NONFINITE, 57, onset=55, error="3 updates dropped in a row")
+    tape.fault(FaultKind.NONFINITE, 57, onset=55, error="3 updates dropped in a row", evidence={"samples": [456, 463]})
     tape.note("diagnosis.made", step=55, cause="toxic_data", confidence=0.9, evidence=["2 samples stand out"])
     tape.decided(Tier.FP32_REPLAY, OLDER, events=(LrEvent(40, 0.8, 2, 308),))
     tape.restored(OLDER)
@@ -52,6 +52,7 @@ def drilled() -> str:
         "Run quickstart: done (exit code 0) after 2 min 10 s",
         "Incident 1: non-finite numbers at step 57, begun at step 55: cured by tier 3 (FP32 replay)",
         "noticed on rank 1: 3 updates dropped in a row",
+        "samples 456 to 463 of the data order",
         "diagnosis: toxic data (90% sure)",
         "2 samples stand out",
         "tier 3: because of episode 1",
