@@ -201,3 +201,11 @@ class Diagnosis:
 
 
 CONFIDENT = 0.7
+
+
+def spoken(cause: str, confidence: float) -> str:
+    """A verdict in a few words; one that is only a hint says so. `unknown` is no more or less sure."""
+    words = cause.replace("_", " ")
+    if cause == Cause.UNKNOWN:
+        return words
+    return f"{'' if confidence >= CONFIDENT else 'likely '}{words} ({confidence:.0%} sure)"

@@ -25,6 +25,7 @@ class Phase(StrEnum):
     CONSULT = "consult"
     REPLAY = "replay"
     SAVE = "save"
+    FINISH = "finish"
     DONE = "done"
 
 
@@ -200,7 +201,9 @@ class Incident:
         onset: First anomalous step.
         kind: One of the numeric kinds.
         severity: In the unit of the rule that found it; the count of non-finite elements where numbers are not finite.
-        evidence: Figures that the report shows; among them `detector` (the rule), `layers`, `ranks` and `batch`.
+        evidence: Figures that the report shows; among them `detector` (the rule), `layers`, `ranks`, `batch` (a digest of its tokens) and
+            `samples` (first and last position of the step's global batch in the data order);
+            of a non-finite one `what`: the `loss`, the `gradient`, or the `state` (weights and moments).
     """
 
     generation: int

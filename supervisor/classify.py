@@ -95,7 +95,7 @@ def classify(case: Case | None, plan: ReplayPlan | None = None, result: ReplayRe
         found = _by_hints(case)
         if result is not None and result.broken:
             found = Diagnosis(Cause.UNKNOWN, 0.0)
-        evidence = (*found.evidence, f"no replay: {why}" if why else "no replay")
+        evidence = (*found.evidence, f"no replay: {why}" if why else "from the rows alone, without a replay")
         return _placed(case, replace(found, confidence=min(found.confidence, _HINT), evidence=evidence))
     case = _enriched(case, result)
     proof = _Proof(case, plan, result)

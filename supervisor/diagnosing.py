@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.diagnosis import Cause, Diagnosis, ReplayPlan, ReplayResult
+from stormsail.platform.diagnosis import Cause, Diagnosis, ReplayPlan, ReplayResult, spoken
 from stormsail.platform.messages import FaultKind, Incident, StepRow
 from stormsail.supervisor.classify import Case, classify, open_case
 from stormsail.supervisor.diagnose import plan_replay
@@ -32,14 +32,18 @@ class Diagnosing:
         """The replay that an incident needs, or None where it is decided without.
 
         Only what opens an episode is diagnosed: when the trouble comes back, the ladder's next tier is the answer.
+        Without a replay the rows still give a hint, which is noted for people and never sure enough for the ladder.
         """
         self._open = None
-        if not self._config.diagnose.enabled or self._ledger.record.ladder.numeric is not None:
+        if self._ledger.record.ladder.numeric is not None:
+            return None
+        if not self._config.diagnose.enabled:
+            self.hint(incident)
             return None
         if incident.kind is FaultKind.DESYNC:
             self._skip(incident, "ranks disagreed about the plan; a replay says nothing about that")
             return None
-        rows = self._ledger.rows_before(incident.step, TRACE_STEPS)
+        rows = self._rows(incident)
         case = open_case(trace_of(rows, incident), incident.onset)
         if case is None:
             self._skip(incident, f"only {len(rows)} steps are known from before it")
@@ -52,6 +56,7 @@ class Diagnosing:
         )
         if isinstance(plan, str):
             self._skip(incident, plan)
+            self._note(classify(case), incident)
             return None
         if not self._comparable(rows, plan.start, incident):
             plan = replace(plan, exact=False)
@@ -67,18 +72,23 @@ class Diagnosing:
         )
         return plan
 
+    def hint(self, incident: Incident) -> str:
+        """Note what the rows around an incident look like, and say it in words; "" where they are too few to tell."""
+        if incident.kind is FaultKind.DESYNC:  # named by itself: its step has no numbers to look at
+            return ""
+        case = open_case(trace_of(self._rows(incident), incident), incident.onset)
+        if case is None:
+            return ""
+        found = classify(case)
+        self._note(found, incident)
+        return spoken(found.cause, found.confidence)
+
     def conclude(self, incident: Incident, result: ReplayResult) -> Diagnosis:
         """The verdict, noted with its evidence; after a restart of the supervisor the replay says nothing any more."""
         case, plan = self._open or (None, None)
         self._open = None
         found = classify(case, plan, result)
-        self._ledger.note(
-            "diagnosis.made",
-            step=found.onset if found.onset >= 0 else incident.onset,
-            computed_steps=result.steps,
-            variants=[str(outcome.variant) for outcome in result.outcomes],
-            **_plain(found),
-        )
+        self._note(found, incident, result)
         if found.confident and found.cause is Cause.HARDWARE:
             where = f"rank {', '.join(map(str, found.ranks))}" if found.ranks else "no single rank stands out"
             self._ledger.note(
@@ -89,6 +99,18 @@ class Diagnosing:
                 todo="test the node before it is used again",
             )
         return found
+
+    def _note(self, found: Diagnosis, incident: Incident, result: ReplayResult | None = None) -> None:
+        self._ledger.note(
+            "diagnosis.made",
+            step=found.onset if found.onset >= 0 else incident.onset,
+            computed_steps=0 if result is None else result.steps,
+            variants=[] if result is None else [str(outcome.variant) for outcome in result.outcomes],
+            **_plain(found),
+        )
+
+    def _rows(self, incident: Incident) -> list[StepRow]:
+        return self._ledger.rows_before(incident.step, TRACE_STEPS)
 
     def _skip(self, incident: Incident, why: str) -> None:
         self._ledger.note("diagnosis.skipped", step=incident.step, why=why)

@@ -273,26 +273,19 @@ class Hearing:
 
     def _shadowed(self, fields: dict[str, Any]) -> None:
         """Shadow mode: say what would have been done about an incident; training has gone on already."""
-        kind, reason = FaultKind(fields["kind"]), str(fields["evidence"].get("reason", ""))
-        decision = self._decider.would_decide(
-            ladder.Fault(
-                kind=kind,
-                step=int(fields["step"]),
-                onset=int(fields["onset"]),
-                time_s=time.time(),
-                signature=str(kind),
-                detail=reason,
-            )
-        )
+        incident = Incident(**fields | {"kind": FaultKind(fields["kind"])})
+        likely = self._diagnosis.hint(incident)
+        decision = self._decider.would_decide(_fault(incident))
         told = decision.to_json()
         self._ledger.note(
             "ladder.shadowed",
-            step=int(fields["step"]),
-            kind=str(kind),
-            onset=int(fields["onset"]),
-            severity=float(fields["severity"]),
-            evidence=fields["evidence"],
-            error=reason,
+            step=incident.step,
+            kind=str(incident.kind),
+            onset=incident.onset,
+            severity=incident.severity,
+            evidence=incident.evidence,
+            error=str(incident.evidence.get("reason", "")),
+            diagnosis=likely,
             action=decision.action,
             reason=decision.reason,
             tier=told["tier"],

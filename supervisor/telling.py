@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stormsail.platform.diagnosis import spoken
 from stormsail.platform.journal_events import Event
+from stormsail.platform.messages import FaultKind
 from stormsail.platform.vault.places import spell
 
 _MB = 1_000_000
 _GIB = 1 << 30
+_HOSTS_SHOWN = 32
 
 
 def clock(time_s: float) -> str:
@@ -33,9 +37,25 @@ def _decided(_event: Event, data: Mapping[str, Any]) -> str:
     return f"decision: {data['action']}"
 
 
+def _kind(data: Mapping[str, Any]) -> str:
+    """The kind of a fault; of one that is not finite also whether it was the loss, the gradient or the state."""
+    kind = str(data["kind"])
+    what = (data.get("evidence") or {}).get("what") if kind == FaultKind.NONFINITE else None
+    return f"{kind} {what}" if what else kind
+
+
 def _fault(event: Event, data: Mapping[str, Any]) -> str:
     where = f" on rank {data['rank']}" if data.get("rank", -1) >= 0 else ""
-    return f"fault: {data['kind']}{where} at step {event.step}: {data.get('error') or 'no details'}"
+    evidence = data.get("evidence") or {}
+    return f"fault: {_kind(data)}{where} at step {event.step}{_samples(evidence)}: {data.get('error') or 'no details'}"
+
+
+def _samples(data: Mapping[str, Any]) -> str:
+    """Where the step's batch lies in the data order; an older journal does not say."""
+    if not data.get("samples"):
+        return ""
+    first, last = data["samples"]
+    return f", samples {first} to {last} of the data order"
 
 
 def _restored(event: Event, data: Mapping[str, Any]) -> str:
@@ -47,6 +67,14 @@ def _restored(event: Event, data: Mapping[str, Any]) -> str:
         f"{data['tokens']:,} tokens seen, {data['precision']}, verified in {data['took_s']:.2f} s"
         + (f", from {spell(data['places'])}" if data.get("places") else "")
     )
+
+
+def _formed(event: Event, data: Mapping[str, Any]) -> str:
+    hosts = Counter(worker["host"] for worker in data.get("workers", ()))
+    shown = ", ".join(host if count == 1 else f"{host} ({count})" for host, count in hosts.most_common(_HOSTS_SHOWN))
+    more = f" and {len(hosts) - _HOSTS_SHOWN} more hosts" if len(hosts) > _HOSTS_SHOWN else ""
+    where = f", on {shown}{more}" if hosts else ""
+    return f"world of {data['world_size']} formed, generation {event.generation}{where}"
 
 
 def _committed(event: Event, data: Mapping[str, Any]) -> str:
@@ -80,14 +108,14 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "resources.lost": lambda _e, d: f"the room for the workers was gone when they were to start: {d['why']}",
     "resources.ready": lambda _e, _d: "resources are there",
     "attempt.started": lambda _e, d: f"attempt {d['attempt']}: starting {d['workers']} workers",
-    "world.formed": lambda e, d: f"world of {d['world_size']} formed, generation {e.generation}",
+    "world.formed": _formed,
     "state.restored": _restored,
     "fault.detected": _fault,
     "hang.suspected": lambda _e, d: f"hang: {d['reason']}; gathering evidence before anything is ended",
     "hang.evidence": lambda _e, d: f"evidence: {d['finding']}; {len(d['keys'])} files in {d['folder']}",
     "hang.shadowed": lambda _e, d: f"shadow mode: the attempt is not ended, though {d['reason']}",
     "ladder.shadowed": lambda e, d: (
-        f"shadow mode: {d['kind']} at step {e.step} ({d['error']}); nothing is done, it would have been: {d['action']}"
+        f"shadow mode: {_kind(d)} at step {e.step}{_samples(d.get('evidence') or {})}: {d['error']}; nothing is done, it would have been: {d['action']}"
     ),
     "hang.cleared": lambda e, _d: f"the ranks have moved again at step {e.step}: nothing is ended",
     "diagnosis.begun": lambda e, d: (
@@ -95,8 +123,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     ),
     "diagnosis.skipped": lambda _e, d: f"no diagnosis: {d['why']}",
     "diagnosis.made": lambda e, d: (
-        f"diagnosis: {d['cause'].replace('_', ' ')} ({d['confidence']:.0%} sure) from step {e.step}: "
-        f"{'; '.join(d['evidence'])}"
+        f"diagnosis: {spoken(d['cause'], d['confidence'])} from step {e.step}: {'; '.join(d['evidence'])}"
     ),
     "hardware.suspected": lambda _e, d: f"hardware is suspected: {d['why']}; {d['todo']}",
     "ladder.decided": _decided,
@@ -140,10 +167,10 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "log.broken": lambda e, d: f"rank {d['rank']} did not log step {e.step}, nor those up to the next save: {d['why']}",
     "update.dropped": lambda e, d: (
         f"update of step {e.step} dropped: {d['count']} non-finite gradient values, "
-        f"first {_on_rank(d['rank'])}in {d['first_parameter'] or 'the loss'}"
+        f"first {_on_rank(d['rank'])}in {d['first_parameter'] or 'the loss'}{_samples(d)}"
     ),
     "step.empty": lambda e, _d: f"step {e.step} had no real token; weights unchanged",
-    "spike.watch": lambda e, d: f"watch: {d['reason']} (step {e.step})",
+    "spike.watch": lambda e, d: f"watch: {d['reason']} (step {e.step}{_samples(d)})",
     "forecast.watch": lambda e, d: (
         f"watch: the loss of step {e.step} left the {d['forecast']} forecast, {d['z']:.1f} sigma above (limit {d['limit']:g})"
     ),

@@ -199,7 +199,7 @@ class _Worker:
             log=self.log,
         )
         outcome = loop.run(placement.directive)
-        self.beat.at(Phase.SAVE, self.session.position.step)
+        self.beat.at(Phase.FINISH, self.session.position.step)
         snapshots.close(self.config.checkpoint.deadline_s)
         if self.log is not None:
             self.log.close(self.config.checkpoint.deadline_s)

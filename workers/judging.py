@@ -53,8 +53,9 @@ class Judge:
         self.distances: dict[str, float] = {}
 
     def begin(self) -> None:
-        """A directive was obeyed: findings are new ones from here on."""
+        """A directive was obeyed, maybe to an earlier step: findings are new ones from here on."""
         self._voices = {}
+        self._slow_said = -_SLOW_AGAIN_STEPS
 
     def opinion(self, step: int, seen: Vitals, *, sampled: bool) -> Verdict:
         """Judge one step and learn from it."""
@@ -114,6 +115,7 @@ class Judge:
             "parameter": self._parameter(seen.first_bad_parameter),
             "layers": self._layers(),
             "batch": seen.batch,
+            "samples": self._samples(step),
         }
         return dataclasses.replace(incident, evidence=evidence)
 
@@ -127,6 +129,7 @@ class Judge:
                 first_parameter=self._parameter(seen.first_bad_parameter),
                 count=seen.nonfinite_gradients,
                 reason=self.verdict.reason,
+                samples=self._samples(step),
             )
         elif outcome == "empty":
             self._beat.line("step.empty", step=step)
@@ -154,7 +157,13 @@ class Judge:
                 repeated=said == "repeated",
                 layers=self._layers(),
                 batch=seen.batch,
+                samples=self._samples(step),
             )
+
+    def _samples(self, step: int) -> list[int]:
+        """First and last position of the step's global batch in the data order."""
+        positions = self._session.order.positions(step, self._session.config.train.global_batch)
+        return [int(positions[0]), int(positions[-1])]
 
     def _note_slowness(self, step: int) -> None:
         slow = self.slowness

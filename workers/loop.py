@@ -340,7 +340,7 @@ class StepLoop:
 
     def _save_last(self) -> None:
         """The state that the run ends with must not be left out because earlier saves are still on their way."""
-        self.beat.at(Phase.SAVE, self.session.position.step)
+        self.beat.at(Phase.FINISH, self.session.position.step)  # it waits for the store, which no other save does
         self.snapshots.wait(self.config.checkpoint.deadline_s)
         self._save()
 

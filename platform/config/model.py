@@ -87,7 +87,7 @@ class ClusterSection(Section):
     address: str | None = Field(None, description="Ray address; null: RAY_ADDRESS, or else a local cluster of our own")
     wait_s: Seconds = Field(600.0, description="how long to wait for free resources")
     collective_timeout_s: Seconds = Field(
-        900.0, description="limit of one collective; longer than a decision may take, which all ranks wait for"
+        900.0, description="limit of one collective; longer than a decision may take, and a hang with its evidence"
     )
     start_timeout_s: Seconds = Field(300.0, description="limit for a worker group to start and form its world")
     step_timeout_s: Seconds = Field(300.0, description="limit for one step before the attempt is ended")
@@ -203,10 +203,13 @@ class HangSection(Section):
 
     factor: Annotated[float, Field(ge=2.0)] = Field(
         10.0,
-        description="a step may take this many times the longest one of its attempt; cluster.step_timeout_s caps it",
+        description="a step, or the copying of a save, may take this many times the longest one of its attempt; "
+        "cluster.step_timeout_s caps the limit of a step",
     )
     floor_s: Seconds = Field(60.0, description="a limit that was learned is never shorter than this")
-    learn_steps: Positive = Field(20, description="steps of all ranks together, before a limit is learned from them")
+    learn_steps: Positive = Field(
+        20, description="steps, or saves, of all ranks together, before a limit is learned from them"
+    )
     silent_s: Seconds = Field(
         5.0, description="a rank whose heartbeats stay away for this long is blamed first; they come twice a second"
     )
@@ -476,6 +479,13 @@ class RunConfig(Section):
             yield (
                 f"cluster.collective_timeout_s ({self.cluster.collective_timeout_s:g}) must be at least {decision_s:g}: "
                 f"journal.deadline_s and {DECISION_MARGIN_S:g} s more, while all ranks wait for a decision"
+            )
+        hang_s = self.cluster.step_timeout_s + self.hang.evidence_s
+        if self.cluster.collective_timeout_s < hang_s:
+            yield (
+                f"cluster.collective_timeout_s ({self.cluster.collective_timeout_s:g}) must be at least {hang_s:g}: "
+                "cluster.step_timeout_s and hang.evidence_s, or else the ranks that wait for a hanging one die before "
+                "their stacks are gathered"
             )
         for index, fault in enumerate(self.drill.faults):
             rank = getattr(fault, "rank", 0)

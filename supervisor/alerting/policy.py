@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stormsail.platform.alerts.alert import Alert, Level
+from stormsail.platform.diagnosis import spoken
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import FaultKind, Tier
 
 RUNBOOK = "docs/runbook.md"
 _NOTHING = "nothing now"
+_NO_DETAILS = "no details"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,24 @@ _FAULTS: Mapping[str, _Fault] = {
         "ranks were about to do different things", "compare software and data of the ranks that are named", "incident"
     ),
 }
+# What of a step was not finite decides where to look first.
+_NONFINITE: Mapping[str, _Fault] = {
+    "loss": _Fault(
+        "non-finite loss",
+        f"{_NOTHING}; if it comes again, look at its samples and the model's own arithmetic",
+        "non-finite",
+    ),
+    "gradient": _Fault(
+        "non-finite gradient",
+        f"{_NOTHING}; if it comes again, look at layer and rank named first, and the LR",
+        "non-finite",
+    ),
+    "state": _Fault(
+        "weights or moments are not finite",
+        f"{_NOTHING}; no such update is ever applied, so suspect the optimizer's own arithmetic or a node's memory",
+        "non-finite",
+    ),
+}
 _ANY_FAULT = _Fault("an incident", "read the report", "incident")
 
 
@@ -129,12 +149,13 @@ def _decided(_event: Event, data: Mapping[str, Any], before: Sequence[Event]) ->
     if data.get("stop_exit_code") is not None:
         return None
     kind = str(data.get("kind") or "incident")
-    fault = _FAULTS.get(kind, _ANY_FAULT)
+    answered = _answered(before)
+    fault = _of(kind, answered)
     tier = Tier(data["tier"]).number if data.get("tier") else 0
     return Words(
         level=Level.WARNING,
         title=f"{fault.title}: tier {tier} of the ladder",
-        happened=_cause(before) or str(data["reason"]),
+        happened=(str(answered.get("error") or "") or str(data["reason"])) + _diagnosed(before),
         done=str(data["action"]),
         todo=fault.todo,
         page=fault.page,
@@ -142,12 +163,13 @@ def _decided(_event: Event, data: Mapping[str, Any], before: Sequence[Event]) ->
     )
 
 
-def _shadowed(_event: Event, data: Mapping[str, Any], before: Sequence[Event]) -> Words:
-    fault = _FAULTS.get(str(data["kind"]), _ANY_FAULT)
+def _shadowed(_event: Event, data: Mapping[str, Any], _before: Sequence[Event]) -> Words:
+    fault = _of(str(data["kind"]), data)
     return Words(
         level=Level.WARNING,
         title=f"{fault.title}: nothing is done in shadow mode",
-        happened=str(data["error"]) or _cause(before),
+        happened=(str(data["error"]) or _NO_DETAILS)
+        + (f"; diagnosis: {data['diagnosis']}" if data.get("diagnosis") else ""),
         done=f"nothing, because ladder.shadow is on; it would have been: {data['action']}",
         todo="decide yourself: `stormsail stop RUN` keeps the state; without ladder.shadow this is repaired",
         page="shadow-mode",
@@ -167,14 +189,31 @@ def _hang_left(_event: Event, data: Mapping[str, Any], _before: Sequence[Event])
     )
 
 
-def _cause(before: Sequence[Event]) -> str:
-    """What the fault said that the event answers."""
+def _of(kind: str, fault: Mapping[str, Any]) -> _Fault:
+    if kind == FaultKind.NONFINITE:
+        evidence = fault.get("evidence") or {}
+        return _NONFINITE.get(str(evidence.get("what")), _FAULTS[kind])
+    return _FAULTS.get(kind, _ANY_FAULT)
+
+
+def _answered(before: Sequence[Event]) -> Mapping[str, Any]:
+    """What was noted of the fault that a decision answers; {} where it answers none."""
     for earlier in reversed(before):
         if earlier.kind == "ladder.decided":
-            return ""
+            return {}
         if earlier.kind == "fault.detected":
+            return earlier.data
+    return {}
+
+
+def _diagnosed(before: Sequence[Event]) -> str:
+    """What the incident was found to be, or what it is likely to be; "" where nobody could tell."""
+    for earlier in reversed(before):
+        if earlier.kind in ("ladder.decided", "ladder.shadowed"):
+            return ""
+        if earlier.kind == "diagnosis.made":
             data: Mapping[str, Any] = earlier.data
-            return str(data.get("error") or "")
+            return f"; diagnosis: {spoken(data['cause'], data['confidence'])}"
     return ""
 
 

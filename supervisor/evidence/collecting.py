@@ -169,7 +169,8 @@ class HangCollector:
             for rank, at in sorted(watched.ranks.items())
         }
         rows = [asdict(row) for row in self._ledger.newest_rows(_LAST_ROWS)]
-        vitals = {"ranks": ranks, "longest_step_s": watched.longest_step_s, "rows": rows}
+        longest_s = {str(phase): stays.longest_s for phase, stays in watched.stays.items()}
+        vitals = {"ranks": ranks, "longest_s": longest_s, "rows": rows}
         return {**files, "vitals.json": exact_json.dumps(vitals)}
 
     def _keep(self, prefix: str, files: Mapping[str, bytes], deadline: float) -> str:

@@ -244,6 +244,7 @@ def _shadowed(journal: Sequence[EventLike]) -> tuple[ShadowEntry, ...]:
             kind=text(event.data, "kind") or "hang",
             error=text(event.data, "error") or text(event.data, "reason"),
             action=text(event.data, "action") or "end the attempt and resume",
+            diagnosis=text(event.data, "diagnosis"),
         )
         for event in journal
         if event.kind in ("ladder.shadowed", "hang.shadowed")

@@ -118,6 +118,7 @@ def describe(number: int, climb: Climb, moments: Sequence[Times], *, lost_steps:
         restored_from=_places(climb),
         evidence=tuple(_evidence(attempt.evidence) for attempt in climb.attempts if attempt.evidence is not None),
         diagnosis=None if climb.diagnosis is None else dict(climb.diagnosis),
+        samples=_samples(data),
     )
 
 
@@ -137,8 +138,10 @@ class _Weaver:
         match event.kind:
             case "fault.detected" | "hang.evidence" | "hang.cleared":
                 self._seen(event)
-            case "diagnosis.made":
-                self._diagnosis = {"step": step_of(event), **event.data}
+            case "diagnosis.made" | "ladder.shadowed":
+                # What shadow mode left has its own place in the report; its diagnosis is not the next incident's.
+                made = event.kind == "diagnosis.made"
+                self._diagnosis = {"step": step_of(event), **event.data} if made else None
             case "ladder.decided":
                 self._decided(event)
             case "state.restored" | "recovery.first_step" | "recovery.caught_up":
@@ -202,6 +205,14 @@ class _Weaver:
             self._failed += self._faults[:1]
         if event.kind in _ENDS:
             self._faults = []
+
+
+def _samples(data: Mapping[str, object]) -> tuple[int, int] | None:
+    match (table(data, "evidence") or {}).get("samples"):
+        case [int(first), int(last)]:
+            return first, last
+        case _:
+            return None
 
 
 def _evidence(event: EventLike) -> EvidenceEntry:

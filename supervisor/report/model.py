@@ -95,7 +95,8 @@ class IncidentEntry:
         replay: What an FP32 replay showed, or None.
         restored_from: Places that the last state came from, the nearest first; empty for none, and for a fresh start.
         evidence: What was gathered at each hang.
-        diagnosis: What the experiment on the first incident has shown (cause, confidence, evidence, ...), or None.
+        diagnosis: What the first incident was found to be, by experiment or by its rows alone (cause, confidence, evidence, ...), or None.
+        samples: First and last position in the data order of the global batch at the fault's step, or None.
     """
 
     number: int
@@ -122,6 +123,7 @@ class IncidentEntry:
     restored_from: tuple[str, ...] = ()
     evidence: tuple[EvidenceEntry, ...] = ()
     diagnosis: dict[str, object] | None = None
+    samples: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +165,14 @@ class ShadowEntry:
         kind: Its kind.
         error: What was seen.
         action: What would have been done.
+        diagnosis: What it is likely to be, in words; "" where nobody could tell.
     """
 
     step: int | None
     kind: str
     error: str
     action: str
+    diagnosis: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from stormsail.platform.diagnosis import spoken
 from stormsail.platform.vault.places import spell
 from stormsail.supervisor.report.fields import real, text
 from stormsail.supervisor.report.model import DecisionEntry, DrillEntry, IncidentEntry, Report
@@ -106,13 +107,7 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
     yield f"  {clock(incident.detected_s):>8}  noticed{rank}" + (
         f": {_short(incident.error)}" if incident.error else ""
     )
-    for evidence in incident.evidence:
-        yield f"            evidence: {evidence.finding}"
-        yield f"            {len(evidence.keys)} files in {evidence.folder}" + (
-            f" ({evidence.problem})" if evidence.problem else f", and stored below {_folder_of(evidence.keys)}"
-        )
-    if incident.diagnosis is not None:
-        yield from _diagnosis(incident.diagnosis)
+    yield from _known(incident)
     for decision in incident.decisions:
         yield f"  {clock(decision.decided_s):>8}  {_decision(decision)}"
     if incident.replay is not None:
@@ -125,14 +120,25 @@ def _incident(incident: IncidentEntry) -> Iterator[str]:
         yield f"            {_count(incident.lost_steps, 'step was', 'steps were')} computed again"
 
 
+def _known(incident: IncidentEntry) -> Iterator[str]:
+    """What is known of a fault besides what was seen."""
+    if incident.samples is not None:
+        yield f"            samples {incident.samples[0]} to {incident.samples[1]} of the data order"
+    for evidence in incident.evidence:
+        yield f"            evidence: {evidence.finding}"
+        yield f"            {len(evidence.keys)} files in {evidence.folder}" + (
+            f" ({evidence.problem})" if evidence.problem else f", and stored below {_folder_of(evidence.keys)}"
+        )
+    if incident.diagnosis is not None:
+        yield from _diagnosis(incident.diagnosis)
+
+
 def _folder_of(keys: tuple[str, ...]) -> str:
     return keys[0].rpartition("/")[0] if keys else "nothing"
 
 
 def _diagnosis(found: Mapping[str, object]) -> Iterator[str]:
-    sure = real(found, "confidence")
-    cause = text(found, "cause").replace("_", " ")
-    yield f"            diagnosis: {cause}" + ("" if sure is None else f", {sure:.0%} sure")
+    yield f"            diagnosis: {spoken(text(found, 'cause'), real(found, 'confidence') or 0.0)}"
     evidence = found.get("evidence")
     for line in evidence if isinstance(evidence, list | tuple) else ():
         yield f"              {line}"
@@ -191,6 +197,8 @@ def _shadowed(report: Report) -> Iterator[str]:
     for left in report.shadowed:
         where = "" if left.step is None else f" at step {left.step}"
         yield f"  {_KINDS.get(left.kind, left.kind)}{where}: {_short(left.error)}"
+        if left.diagnosis:
+            yield f"    diagnosis: {left.diagnosis}"
         yield f"    it would have been: {left.action}"
 
 

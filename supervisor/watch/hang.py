@@ -1,8 +1,9 @@
 """Who is stuck: the age of each rank's step and phase, against the limit of that phase (pure).
 
 A living process is no progress. Limits depend on the phase, so that building, loading and saving do not count as
-hanging steps; the limit of a step is learned from the steps of the attempt. What is known here belongs to one
-attempt and is thrown away with it.
+hanging steps. What comes again and again, and waits for nobody outside, is learned from the attempt: steps, and the
+copies that saves begin with. Every other phase comes once, or may wait for a store that is away for as long as the
+run does: its limit is fixed. What is known here belongs to one attempt and is thrown away with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from stormsail.platform.config.model import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
+
+LEARNED = (Phase.STEP, Phase.SAVE)
+"""Phases whose limit is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,10 @@ class Limits:
     Attributes:
         step_s: In a step, at most.
         other_s: In any other phase.
-        factor: A step may take this many times the longest one seen.
+        factor: A step, or a save, may take this many times the longest one seen.
         floor_s: A limit that was learned is never shorter.
-        learn_steps: Steps that must have been seen before their length says anything; the first of an attempt are slow.
+        learn_steps: Steps, or saves, that must have been seen before their length says anything; the first of an
+            attempt are slow.
         silent_s: Who is silent for this long is stopped, or holds its interpreter's lock for ever.
     """
 
@@ -58,28 +63,43 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Stays:
+    """How long ranks were seen in one phase before they moved on.
+
+    Attributes:
+        longest_s: The longest time.
+        count: How many such times were seen.
+    """
+
+    longest_s: float = 0.0
+    count: int = 0
+
+    def with_one(self, stay_s: float) -> Stays:
+        """One more."""
+        return Stays(max(self.longest_s, stay_s), self.count + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Watched:
     """What is known of an attempt.
 
     Attributes:
         ranks: Where each rank is.
-        longest_step_s: Longest time that any rank was seen at one step of this generation and then moved on.
-        steps: How many such times were seen.
+        stays: What was learned about each phase of `LEARNED`, in this generation.
         generation: The newest generation that was heard of; another one may compute in another precision.
     """
 
     ranks: Mapping[int, Progress] = field(default_factory=dict)
-    longest_step_s: float = 0.0
-    steps: int = 0
+    stays: Mapping[Phase, Stays] = field(default_factory=dict)
     generation: int = 0
 
     def limit_s(self, phase: Phase, limits: Limits) -> float:
         """How long a rank may stay in a phase."""
-        if phase is not Phase.STEP:
-            return limits.other_s
-        if self.steps < limits.learn_steps:
-            return limits.step_s
-        return min(limits.step_s, max(limits.floor_s, limits.factor * self.longest_step_s))
+        most_s = limits.step_s if phase is Phase.STEP else limits.other_s
+        stays = self.stays.get(phase, Stays())
+        if stays.count < limits.learn_steps:
+            return most_s
+        return min(most_s, max(limits.floor_s, limits.factor * stays.longest_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +139,10 @@ def observe(known: Watched, beat: Heartbeat, now_s: float) -> Watched:
         ranks = {**known.ranks, beat.rank: Progress(beat.phase, beat.step, now_s, now_s)}
     else:
         return replace(known, ranks={**known.ranks, beat.rank: replace(before, heard_s=now_s)})
-    if before is None or before.phase is not Phase.STEP:
+    if before is None or before.phase not in LEARNED:
         return replace(known, ranks=ranks)
-    longest_s = max(known.longest_step_s, now_s - before.since_s)
-    return replace(known, ranks=ranks, longest_step_s=longest_s, steps=known.steps + 1)
+    learned = known.stays.get(before.phase, Stays()).with_one(now_s - before.since_s)
+    return replace(known, ranks=ranks, stays={**known.stays, before.phase: learned})
 
 
 def find_stuck(known: Watched, limits: Limits, now_s: float) -> Stuck | None:

@@ -17,6 +17,7 @@ _DOINGS = {
     Phase.REPLAY: "replay steps for the diagnosis",
     Phase.STEP: "finish its first step",
     Phase.SAVE: "save its state",
+    Phase.FINISH: "finish its saves",
 }
 
 

@@ -179,6 +179,26 @@ def test_without_a_replay_no_verdict_is_confident() -> None:
     assert not found.confident
 
 
+NUMBERS = st.one_of(st.floats(0.5, 1.5), st.sampled_from((0.0, 100.0, math.inf, math.nan)))
+GROUPS = st.sampled_from(((), (1.0,) * 5, (0.0, math.nan, 100.0, math.inf, 1.0)))  # as many as calm rows have
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.builds(TraceRow, st.just(0), NUMBERS, NUMBERS, GROUPS, NUMBERS, st.integers(0, 1)), max_size=30),
+    st.integers(0, 5),
+)
+def test_whatever_the_rows_are_a_hint_breaks_nothing_and_is_never_confident(
+    rows: list[TraceRow], ill_rows: int
+) -> None:
+    """It is asked for at every incident, between the fault and its repair."""
+    steady = [calm(step) for step in range(40)]
+    traced = (*steady, *(replace(row, step=40 + index) for index, row in enumerate(rows)))
+    names = ("embed", "blocks.0", "blocks.1", "blocks.2", "head")
+    assert not classify(open_case(Trace(names, traced), traced[-1].step - ill_rows)).confident
+    assert not classify(open_case(Trace(names, traced[40:]), None)).confident
+
+
 def test_the_reason_for_no_replay_is_told() -> None:
     trace = trace_of(lambda _now, step: ill(step) if step >= ONSET else calm(step), 20, LAST)
     case = open_case(trace, ONSET)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.run_kit import Staff, data_of, kinds, small_config
+from tests.support.run_kit import Staff, beat, data_of, kinds, small_config
 from tests.support.scripted_run import Bad, Pass, Rule, ScriptedRun, calm, never, positions_of
 
 from stormsail.platform.diagnosis import ReplayPlan, ReplayResult, TraceRow
@@ -18,6 +18,7 @@ from stormsail.platform.messages import CheckpointRef, Directive, FaultKind, Inc
 from stormsail.workers.replay import replay
 
 ONSET, SEEN = 34, 37
+ALONE = "from the rows alone, without a replay"
 
 
 def spike(step: int = SEEN, *, generation: int = 1) -> Incident:
@@ -140,6 +141,7 @@ def test_without_a_state_to_start_from_the_ladder_goes_its_usual_way(tmp_path: P
     directive = played.staff.hearing.incident(spike())
     assert (directive.experiment, directive.tier) == (None, Tier.RESUME)
     assert "too far back for 20 steps" in played.noted("diagnosis.skipped")["why"]
+    assert played.noted("diagnosis.made")["evidence"][-1] == ALONE
     played.staff.close()
 
 
@@ -148,6 +150,26 @@ def test_a_run_that_does_not_want_it_is_not_asked(tmp_path: Path) -> None:
     played.live(ill_for_good)
     assert played.staff.hearing.incident(spike()).tier is Tier.RESUME
     played.staff.close()
+
+
+def test_without_a_replay_the_rows_name_a_likely_kind_and_the_ladder_decides_as_if_they_did_not(tmp_path: Path) -> None:
+    played = Played(tmp_path, enabled=False)
+    played.live(ill_for_good)
+    directive = played.staff.hearing.incident(spike())
+    found = played.noted("diagnosis.made")
+    assert (found["cause"], found["confidence"], found["computed_steps"]) == ("toxic_data", 0.6, 0)
+    assert found["evidence"][-1] == ALONE
+    assert played.kinds().index("diagnosis.made") < played.kinds().index("ladder.decided")
+    assert (directive.tier, directive.skip) == (Tier.RESUME, ())
+    assert "diagnosis" not in played.noted("ladder.decided")["reason"]
+    played.staff.close()
+
+
+def test_shadow_mode_names_a_likely_kind_too(played: Played) -> None:
+    played.live(ill_for_good)
+    played.staff.hearing.heartbeat(beat(step=SEEN, lines=((1, "incident.shadowed", asdict(spike())),)))
+    assert played.noted("diagnosis.made")["cause"] == "toxic_data"
+    assert played.noted("ladder.shadowed")["diagnosis"] == "likely toxic data (60% sure)"
 
 
 def test_an_experiment_that_failed_leaves_the_ladder_as_it_is(played: Played) -> None:

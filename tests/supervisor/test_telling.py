@@ -58,11 +58,31 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
         ("run.continued", {"changes": ["train.steps: 60 -> 80"]}, "run continued; changed: train.steps: 60 -> 80"),
         ("run.continued", {"changes": []}, "run continued"),
         (
+            "world.formed",
+            {"world_size": 3, "workers": [{"host": "node-b"}, {"host": "node-a"}, {"host": "node-b"}]},
+            "world of 3 formed, generation 2, on node-b (2), node-a",
+        ),
+        (
+            "world.formed",
+            {"world_size": 34, "workers": [{"host": f"n{number}"} for number in range(34)]},
+            f"world of 34 formed, generation 2, on {', '.join(f'n{number}' for number in range(32))} and 2 more hosts",
+        ),
+        (
             "fault.detected",
             {"kind": "process", "rank": 1, "error": "killed"},
             "fault: process on rank 1 at step 7: killed",
         ),
         ("fault.detected", {"kind": "hang", "rank": -1, "error": ""}, "fault: hang at step 7: no details"),
+        (
+            "fault.detected",
+            {"kind": "nonfinite", "error": "NaN", "evidence": {"what": "state", "samples": [56, 63]}},
+            "fault: nonfinite state at step 7, samples 56 to 63 of the data order: NaN",
+        ),
+        (
+            "spike.watch",
+            {"reason": "loss z 7", "samples": [56, 63]},
+            "watch: loss z 7 (step 7, samples 56 to 63 of the data order)",
+        ),
         (
             "state.restored",
             {"ref_generation": None, "precision": "fp32"},

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stormsail.platform.data.order import DataOrder
 from stormsail.platform.messages import Directive, FaultKind
 from stormsail.workers.continuity import Continuity
 from stormsail.workers.detect.beside import Continuity as Limits
@@ -53,6 +54,8 @@ class Bench:
             unproven=False,
             continuity=Continuity((), exact=False, limits=Limits()),
             directive=Directive(4),
+            order=DataOrder(1000, 1, skip=((4, 6),)),
+            config=SimpleNamespace(train=SimpleNamespace(global_batch=8)),
             engine=SimpleNamespace(
                 groups=SimpleNamespace(names=("embed", "blocks.0")),
                 pieces=(SimpleNamespace(name="embed.weight"), SimpleNamespace(name="blocks.0.weight")),
@@ -99,6 +102,7 @@ def test_a_flagged_step_is_said_once_with_detector_layers_and_batch(bench: Bench
     fields = next(fields for _, fields in bench.lines.said if fields["detector"] == "spike")
     assert (fields["step"], fields["kind"], fields["batch"]) == (60, "spike", 6)
     assert fields["layers"].startswith("blocks.0 10.0 x")
+    assert fields["samples"] == [60 * 8 + 2, 61 * 8 + 1]  # two positions before it are left out
 
 
 def test_a_dropped_update_names_rank_and_parameter(bench: Bench) -> None:
@@ -121,6 +125,9 @@ def test_an_incident_carries_detector_layers_ranks_and_batch(bench: Bench) -> No
     assert (incident.kind, incident.generation, incident.step, incident.onset) == (FaultKind.NONFINITE, 4, 2, 0)
     assert incident.evidence["ranks"] == [1]
     assert (incident.evidence["parameter"], incident.evidence["batch"]) == ("embed.weight", 9)
+    assert incident.evidence["samples"] == [18, 25]
+    dropped = [fields["samples"] for kind, fields in bench.lines.said if kind == "update.dropped"]
+    assert dropped == [[0, 9], [10, 17], [18, 25]]
 
 
 def test_losses_that_do_not_come_again_are_a_resume_fault(bench: Bench) -> None:
@@ -152,6 +159,10 @@ def test_a_slow_rank_is_said_seldom(bench: Bench) -> None:
     for _ in range(100):
         bench.see(CALM, slow)
     assert [fields["rank"] for kind, fields in bench.lines.said if kind == "rank.slow"] == [1]
+    bench.judge.begin()  # a rollback: the steps until the old ones are reached again must not be silent
+    bench.step = 9
+    bench.see(CALM, slow)
+    assert bench.lines.kinds().count("rank.slow") == 2
 
 
 def test_sampled_steps_say_how_far_they_lie_from_the_baselines(bench: Bench) -> None:

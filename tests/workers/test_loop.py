@@ -84,6 +84,14 @@ class Rank:
             missed=lambda *what: self.missed.append(what),
             deadline_s=LIMIT_S,
         )
+        self.waited_in: list[Phase] = []
+        wait = self.snapshots.wait
+
+        def noted_wait(timeout_s: float) -> bool:
+            self.waited_in.append(self.beat._phase)
+            return wait(timeout_s)
+
+        self.snapshots.wait = noted_wait  # type: ignore[method-assign] # the real one, and the phase that it waits in
         self.log = gradient_log_for(
             self.config, store, rank=0, world_size=1, broken=lambda *what: self.log_broken.append(what)
         )
@@ -227,6 +235,7 @@ class TestUndisturbed:
 
     def test_the_supervisor_knew_what_it_was_busy_with(self, straight: Rank) -> None:
         assert Phase.STEP in straight.phases
+        assert straight.waited_in == [Phase.FINISH]  # only this one waits for the store, so no limit is learned from it
 
 
 class TestWatching:

@@ -164,7 +164,7 @@ def _poisoned(state: DetectorState, seen: Observation) -> tuple[DetectorState, V
         fault=FaultKind.NONFINITE,
         onset=onset,
         severity=float(max(seen.nonfinite_gradients, 1)),
-        evidence=numbers(seen),
+        evidence=numbers(seen) | {"what": "state"},
         reason="weights or optimizer moments are not finite; only an earlier state helps",
     )
 
@@ -183,7 +183,7 @@ def _dropped(state: DetectorState, seen: Observation, policy: Policy) -> tuple[D
         fault=FaultKind.NONFINITE if used_up else None,
         onset=lately.onset(seen.step) if often and not in_row else drops.first,
         severity=float(max(seen.nonfinite_gradients, 1)),
-        evidence=numbers(seen) | {"drops_in_a_row": drops.row, "drops_share": lately.share},
+        evidence=numbers(seen) | {"what": cause, "drops_in_a_row": drops.row, "drops_share": lately.share},
         reason=f"non-finite {cause}, update dropped on all ranks ({counted}); {look}",
         layers=state.layers.outliers(seen.group_norms, policy.beside.layers),
     )

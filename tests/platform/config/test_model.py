@@ -137,3 +137,12 @@ def test_all_contradictions_are_told_one_a_line() -> None:
         "drill.twin_step",
         "drill.faults.0.rank",
     ]
+
+
+def test_ranks_that_wait_for_a_hanging_one_outlive_its_evidence() -> None:
+    assert run(cluster={"step_timeout_s": 880}).cluster.step_timeout_s == 880.0
+    with pytest.raises(ValidationError, match=r"cluster.collective_timeout_s \(900\) must be at least 1020: "):
+        run(cluster={"step_timeout_s": 1000})
+    with pytest.raises(ValidationError, match=r"hang\.evidence_s"):
+        run(cluster={"step_timeout_s": 880}, hang={"evidence_s": 30})
+    run(cluster={"step_timeout_s": 3600, "collective_timeout_s": 3620})

@@ -62,6 +62,20 @@ def test_an_incident_is_told_with_its_cause_and_its_repair() -> None:
     assert made.level is Level.WARNING
 
 
+def test_the_kind_of_trouble_is_told_with_the_incident_that_it_belongs_to() -> None:
+    fault = event("fault.detected", 5, kind="spike", error="z 14")
+    made = event("diagnosis.made", 6, cause="toxic_data", confidence=0.6)
+    decided = event("ladder.decided", 7, **DATA["ladder.decided"])
+    told = alert_for(decided, [fault, made], run="quick")
+    assert told is not None
+    assert told.happened == "z 14; diagnosis: likely toxic data (60% sure)"
+    later = alert_for(decided, [made, event("ladder.shadowed", 7), fault], run="quick")
+    assert later is not None
+    assert later.happened == "z 14"
+    left = alert("ladder.shadowed", **DATA["ladder.shadowed"], diagnosis="likely numerics (60% sure)")
+    assert left.happened == "z 14; diagnosis: likely numerics (60% sure)"
+
+
 def test_what_ends_the_run_is_told_once_and_needs_a_person() -> None:
     assert alert_for(event("ladder.decided", kind="spike", tier="exhausted", stop_exit_code=4), [], run="q") is None
     assert alert("run.exhausted", reason="all tried").level is Level.PAGE
@@ -75,6 +89,26 @@ def test_a_run_that_stops_without_a_repair_does_not_speak_of_repairs() -> None:
     assert alert("run.exhausted", reason="r", why="every tier was tried", tried=True) == alert(
         "run.exhausted", reason="r"
     )
+
+
+@pytest.mark.parametrize(
+    ("what", "title", "advice"),
+    [
+        ("loss", "non-finite loss", "samples"),
+        ("gradient", "non-finite gradient", "layer and rank"),
+        ("state", "weights or moments are not finite", "memory"),
+        ("an older journal", "non-finite numbers", "layer and rank"),
+    ],
+)
+def test_what_was_not_finite_decides_title_and_advice(what: str, title: str, advice: str) -> None:
+    data = {"kind": "nonfinite", "error": "three in a row", "evidence": {"what": what}}
+    decided = event("ladder.decided", **DATA["ladder.decided"] | {"kind": "nonfinite"})
+    told = alert_for(decided, [event("fault.detected", 6, **data)], run="quick")
+    left = alert("ladder.shadowed", **DATA["ladder.shadowed"] | data)
+    assert told is not None
+    assert told.title == f"{title}: tier 1 of the ladder"
+    assert left.title == f"{title}: nothing is done in shadow mode"
+    assert advice in told.todo
 
 
 def test_a_kind_of_fault_that_is_new_is_told_all_the_same() -> None:

@@ -249,6 +249,15 @@ def test_a_diagnosis_is_in_the_incident_that_it_was_made_for() -> None:
     assert second.diagnosis is None
 
 
+def test_a_diagnosis_of_what_shadow_mode_left_is_not_that_of_the_next_incident() -> None:
+    tape = running()
+    tape.note("diagnosis.made", step=50, cause="toxic_data", confidence=0.6, evidence=[])
+    tape.note("ladder.shadowed", step=50, kind="spike", error="z 14", action="tier 1")
+    tape.fault(FaultKind.PROCESS, 57)
+    tape.decided(Tier.RESUME, SAVED)
+    assert incidents(tape)[0].diagnosis is None
+
+
 def test_a_replay_that_nobody_decided_and_a_close_of_an_unknown_episode_change_nothing() -> None:
     tape = running()
     tape.note("replay.finished", step=68)

@@ -34,7 +34,7 @@ def drilled() -> str:
     tape.note("checkpoint.committed", step=50, generation=1, bytes=2_500_000, took_s=0.1, digest="d50")
     tape.note("drill.fired", step=55, index=0, kind="bf16_overflow", rank=1)
     tape.note("update.dropped", step=55, rank=1, first_parameter="w", count=3)
-    tape.fault(FaultKind.NONFINITE, 57, onset=55, error="3 updates dropped in a row")
+    tape.fault(FaultKind.NONFINITE, 57, onset=55, error="3 updates dropped in a row", evidence={"samples": [456, 463]})
     tape.note("diagnosis.made", step=55, cause="toxic_data", confidence=0.9, evidence=["2 samples stand out"])
     tape.decided(Tier.FP32_REPLAY, OLDER, events=(LrEvent(40, 0.8, 2, 308),))
     tape.restored(OLDER)
@@ -52,7 +52,8 @@ def drilled() -> str:
         "Run quickstart: done (exit code 0) after 2 min 10 s",
         "Incident 1: non-finite numbers at step 57, begun at step 55: cured by tier 3 (FP32 replay)",
         "noticed on rank 1: 3 updates dropped in a row",
-        "diagnosis: toxic data, 90% sure",
+        "samples 456 to 463 of the data order",
+        "diagnosis: toxic data (90% sure)",
         "2 samples stand out",
         "tier 3: because of episode 1",
         "FP32 replay ended at step 68: numerics (loss 2.0000 in FP32, 2.5000 before)",
@@ -161,11 +162,15 @@ def test_alerts_and_what_shadow_mode_left_undone_are_told() -> None:
     tape.start()
     tape.steps(0, 9)
     tape.note("ladder.shadowed", step=7, kind="spike", error="z 14", action="tier 1, resume from step 5")
+    tape.note(
+        "ladder.shadowed", step=8, kind="spike", error="z 9", action="tier 1", diagnosis="likely toxic data (60% sure)"
+    )
     tape.note("hang.shadowed", step=9, rank=1, reason="rank 1 is stopped")
     tape.note("alert.sent", channel="slack", about=[3])
     tape.note("alert.failed", channel="email", about=[3], why="the mail server answered 554 never")
     text = render_report(build_report(tape.events, tape.rows))
     assert "  loss spike at step 7: z 14\n    it would have been: tier 1, resume from step 5\n" in text
+    assert "step 8: z 9\n    diagnosis: likely toxic data (60% sure)\n    it would" in text
     assert "  hanging process at step 9: rank 1 is stopped\n" in text
     assert "Alerts: 1 message sent, 1 lost: the mail server answered 554 never" in text
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stormsail.platform.config.model import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
-from stormsail.supervisor.watch.hang import Limits, Progress, Watched, find_stuck, observe
+from stormsail.supervisor.watch.hang import LEARNED, Limits, Progress, Watched, find_stuck, observe
 
 LIMITS = Limits(step_s=10.0, other_s=100.0)
 
@@ -40,7 +40,9 @@ def test_nobody_is_stuck_at_the_limit_and_somebody_is_beyond_it() -> None:
     assert stuck.reason == "rank 0 has been in phase step of step 5 for 10 s, the limit is 10 s"
 
 
-@pytest.mark.parametrize("phase", [Phase.START, Phase.JOIN, Phase.BUILD, Phase.LOAD, Phase.SAVE, Phase.CONSULT])
+@pytest.mark.parametrize(
+    "phase", [Phase.START, Phase.JOIN, Phase.BUILD, Phase.LOAD, Phase.SAVE, Phase.FINISH, Phase.CONSULT]
+)
 def test_building_loading_and_saving_have_a_limit_of_their_own(phase: Phase) -> None:
     known = observe(Watched(), beat(phase=phase), 0.0)
     assert find_stuck(known, LIMITS, 99.0) is None
@@ -105,7 +107,45 @@ def test_the_limit_of_a_step_is_learned_from_the_longest_one(steps: int, pace_s:
 
 def test_a_save_teaches_nothing_about_steps() -> None:
     known = observe(observe(Watched(), beat(phase=Phase.SAVE), 0.0), beat(step=6), 500.0)
-    assert (known.steps, known.longest_step_s) == (0, 0.0)
+    assert Phase.STEP not in known.stays
+
+
+def saved(count: int, save_s: float) -> Watched:
+    known, now_s = Watched(), 0.0
+    for step in range(count):
+        known = observe(known, beat(step=step, phase=Phase.SAVE), now_s)
+        known = observe(known, beat(step=step), now_s + save_s)
+        now_s += save_s + 1.0
+    return known
+
+
+@pytest.mark.parametrize(
+    ("count", "save_s", "limit_s"),
+    [
+        (LEARNING.learn_steps - 1, 1.0, 600.0),  # too few to know
+        (LEARNING.learn_steps, 1.0, 60.0),  # the floor
+        (LEARNING.learn_steps, 35.0, 350.0),  # a slow save may take longer than any step
+        (LEARNING.learn_steps, 100.0, 600.0),  # never beyond what it was before
+    ],
+)
+def test_the_limit_of_a_save_is_learned_too(count: int, save_s: float, limit_s: float) -> None:
+    assert saved(count, save_s).limit_s(Phase.SAVE, LEARNING) == limit_s
+
+
+@given(st.lists(st.tuples(st.sampled_from(Phase), st.floats(0, 1000)), max_size=60))
+def test_a_learned_limit_is_never_beyond_the_fixed_one_and_leaves_room_for_what_was_seen(
+    stays: list[tuple[Phase, float]],
+) -> None:
+    known, now_s, longest = Watched(), 0.0, dict.fromkeys(Phase, 0.0)
+    for step, (phase, stay_s) in enumerate(stays):
+        known = observe(known, beat(step=step, phase=phase), now_s)
+        now_s += stay_s
+        longest[phase] = max(longest[phase], stay_s if step < len(stays) - 1 else 0.0)
+    for phase in Phase:
+        most_s = LEARNING.step_s if phase is Phase.STEP else LEARNING.other_s
+        limit_s = known.limit_s(phase, LEARNING)
+        assert min(most_s, max(LEARNING.floor_s, longest[phase] * 9.99)) <= limit_s <= most_s
+        assert phase in LEARNED or limit_s == most_s
 
 
 def test_another_generation_learns_anew_because_it_may_compute_in_another_precision() -> None:

@@ -258,7 +258,9 @@ def test_no_sequence_of_numbers_breaks_the_detectors(rows: list[tuple[float, flo
 
 def test_a_bad_loss_a_bad_gradient_and_a_bad_weight_are_told_apart_each_with_where_to_look() -> None:
     steps = (_seen(0, math.nan, bad=1), _seen(0, norm=math.inf, bad=3), _seen(0, poisoned=True))
-    loss, gradient, state = (judge(DetectorState(), seen, POLICY)[1].reason for seen in steps)
+    verdicts = [judge(DetectorState(), seen, POLICY)[1] for seen in steps]
+    assert [verdict.evidence["what"] for verdict in verdicts] == ["loss", "gradient", "state"]
+    loss, gradient, state = (verdict.reason for verdict in verdicts)
     assert loss.startswith("non-finite loss")
     assert "batch" in loss
     assert gradient.startswith("non-finite gradient")
