@@ -138,6 +138,10 @@ class RanksLimits(Section):
         1.3, description="a rank whose own work takes this much longer than the others' is slow (x their median)"
     )
     slow_share: Fraction = Field(0.7, description="share of the last 20 or so steps it must be slow in (straggler)")
+    steady_ratio: Annotated[float, Field(gt=1.0)] = Field(
+        1.1, description="so is one whose own work takes this much longer in the long mean (x their median)"
+    )
+    steady_steps: Annotated[int, Field(ge=50)] = Field(200, description="steps of the long mean")
 
 
 class ForecastLimits(Section):

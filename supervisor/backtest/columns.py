@@ -87,7 +87,9 @@ class Chosen:
         if self.norm is not None and asked.norm is None and plain(self.norm) != "grad_norm":
             said.append(f"the gradient norm is taken from {self.norm!r}")
         if self.step is None:
-            said.append("there is no step column: rows are counted from 0")
+            said.append(
+                "there is no step column: rows are counted from 0, so that no restart and no second run can be seen"
+            )
         return tuple(said)
 
 

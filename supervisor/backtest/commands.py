@@ -80,4 +80,5 @@ def backtest(
         labels=labels,
         tracking_uri=tracking_uri,
     )
-    showing.show(request, plot=plot, as_json=as_json)
+    if not showing.show(request, plot=plot, as_json=as_json):
+        raise typer.Exit(ConfigError.exit_code)

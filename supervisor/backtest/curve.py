@@ -96,6 +96,11 @@ def run_starts(points: Sequence[Point]) -> list[int]:
     return starts
 
 
+def is_beginning(first: Row, row: Row) -> bool:
+    """Whether a row is again at the first step of a log that begins where its run does: steps are counted anew."""
+    return first.step <= _BEGINNING_ROWS * first.stride and abs(row.step - first.step) <= first.stride
+
+
 def in_order(points: Sequence[Point]) -> Sequence[Point]:
     """The points by step if their order cannot be that of time, as in a table with the newest row first; else as given.
 

@@ -49,8 +49,8 @@ class Episode:
     detectors: tuple[str, ...]
 
 
-def to_json(judged: Sequence[Judged], scores: Sequence[ScoreRow] = ()) -> dict[str, object]:
-    """The outcome as JSON values; `scores` only where there are some."""
+def to_json(judged: Sequence[Judged], scores: Sequence[ScoreRow] = (), unread: Sequence[str] = ()) -> dict[str, object]:
+    """The outcome as JSON values; `scores`, and what is `unread`, only where there are some."""
     files = [
         {
             "file": one.curve.source,
@@ -69,10 +69,12 @@ def to_json(judged: Sequence[Judged], scores: Sequence[ScoreRow] = ()) -> dict[s
         }
         for one in judged
     ]
-    if not scores:
-        return {"files": files}
-    rows = [{"preset": row.preset, "detector": row.detector, **row.score.to_json()} for row in scores]
-    return {"files": files, "scores": rows}
+    made: dict[str, object] = {"files": files}
+    if scores:
+        made["scores"] = [{"preset": row.preset, "detector": row.detector, **row.score.to_json()} for row in scores]
+    if unread:
+        made["unread"] = list(unread)
+    return made
 
 
 def episodes(one: Judged) -> list[Episode]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stormsail.platform.errors import ConfigError
@@ -27,26 +27,38 @@ class Found:
     Attributes:
         curves: In the order in which they were named; those of a folder by name.
         left_out: Files of a folder that hold no curve, each with the reason.
+        unread: What was named itself and cannot be read, each with the reason.
     """
 
     curves: list[Curve] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
 
 def read_curves(names: Sequence[str], columns: Columns, *, tracking_uri: str | None = None) -> Found:
-    """Read everything that was named.
+    """Read everything that was named; of several names one that cannot be read is left out.
 
     Raises:
-        ConfigError: A name leads nowhere, or a file that was named itself cannot be read.
+        ConfigError: Nothing that was named can be read.
+        TryLaterError: A tracking server does not answer.
     """
     found = Found()
+    errors: list[ConfigError] = []
     for name in names:
-        if name.startswith(mlflow_run.PREFIX):
-            found.curves.append(mlflow_run.read_mlflow(name, columns, tracking_uri=tracking_uri))
-        elif Path(name).is_dir():
-            _read_folder(Path(name), columns, found)
-        else:
-            found.curves.append(_read_path(Path(name), columns))
+        try:
+            if name.startswith(mlflow_run.PREFIX):
+                found.curves.append(mlflow_run.read_mlflow(name, columns, tracking_uri=tracking_uri))
+            elif Path(name).is_dir():
+                _read_folder(Path(name), columns, found)
+            else:
+                found.curves.append(_read_path(Path(name), columns))
+        except ConfigError as error:
+            errors.append(error)
+    found.unread = [_reason(error, "") for error in errors]
+    if len(errors) == 1 and not found.curves:
+        raise errors[0]
+    if not found.curves:
+        raise ConfigError("nothing that was named can be read", where="backtest", todo="\n".join(found.unread))
     return found
 
 
@@ -116,26 +128,44 @@ def _is_table(lines: Sequence[str], columns: Columns) -> bool:
 
 
 def _read_folder(folder: Path, columns: Columns, found: Found) -> None:
-    """Every curve in a folder, by name; event files beside each other are one run. Its own folders are left alone."""
+    """Every curve in a folder, by name; event files beside each other are one run.
+
+    Where it holds none itself, each of its own folders is a run, and gives its name to the curve.
+    """
+    left_out: list[str] = []
+    curves = _curves_in(folder, columns, left_out)
+    runs = [] if curves else sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
+    for run in runs:
+        inside = _curves_in(run, columns, left_out)
+        for curve in inside:
+            curves.append(replace(curve, name=run.name if len(inside) == 1 else f"{run.name}/{curve.name}"))
+    if not curves:
+        known = ", ".join((*_TABLES, *_LINES, *_LOGS))
+        looked = f"looked for {known} and event files, in it and in the {len(runs)} folders in it"
+        raise ConfigError("there is no curve in this folder", where=str(folder), todo="\n".join([looked, *left_out]))
+    found.curves += curves
+    found.left_out += left_out
+
+
+def _curves_in(folder: Path, columns: Columns, left_out: list[str]) -> list[Curve]:
+    """The curves of one folder, its own folders left alone; what holds none is told in `left_out`."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     events = [path for path in files if _EVENTS in path.name]
     others = [path for path in files if path not in events and ending(path) in (*_TABLES, *_LINES, *_LOGS)]
-    before = len(found.curves)
+    curves: list[Curve] = []
     for path in others:
         try:
             if not is_labels(path):
-                found.curves.append(_read_file(path, columns))
+                curves.append(_read_file(path, columns))
         except ConfigError as error:
-            found.left_out.append(f"{error.where or path}: {error.what}")
+            left_out.append(_reason(error, path))
     if events:
         try:
-            found.curves.append(tensorboard_file.read_tensorboard(events, columns))
+            curves.append(tensorboard_file.read_tensorboard(events, columns))
         except ConfigError as error:
-            found.left_out.append(f"{error.where or folder}: {error.what}")
-    if len(found.curves) == before:
-        known = ", ".join((*_TABLES, *_LINES, *_LOGS))
-        raise ConfigError(
-            f"there is no curve in this folder ({known}, event files)",
-            where=str(folder),
-            todo="\n".join(found.left_out),
-        )
+            left_out.append(_reason(error, folder))
+    return curves
+
+
+def _reason(error: ConfigError, path: Path | str) -> str:
+    return f"{error.where or path}: {error.what}"

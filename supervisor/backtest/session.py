@@ -56,15 +56,17 @@ class Outcome:
         judged: Each curve with its alarms.
         scores: Against the labels; empty without.
         remarks: What the reader of the outcome should know.
+        unread: What was named and could not be read, each with the reason.
     """
 
     judged: tuple[Judged, ...]
     scores: tuple[ScoreRow, ...] = ()
     remarks: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def backtest(request: Request) -> Outcome:
-    """Do it. Raises `ConfigError` for anything that was asked wrongly or cannot be read."""
+    """Do it. Raises `ConfigError` for anything that was asked wrongly, and where nothing can be read."""
     teams = _teams(request)
     found = read_curves(request.names, request.columns, tracking_uri=request.tracking_uri)
     curves = found.curves
@@ -78,7 +80,7 @@ def backtest(request: Request) -> Outcome:
         for name, rules in teams.items():
             rows += _scores(name, rules, list(zip(curves, alarms[name], strict=True)), labels)
     remarks = [*(f"left out {reason}" for reason in found.left_out), *_remarks(request, curves, labels)]
-    return Outcome(judged, tuple(rows), tuple(remarks))
+    return Outcome(judged, tuple(rows), tuple(remarks), tuple(found.unread))
 
 
 def _teams(request: Request) -> dict[str, tuple[AnyRule, ...]]:

@@ -14,8 +14,8 @@ from stormsail.workers.detect.rules.registry import RULES, describe
 from stormsail.workers.detect.rules.row import Level
 
 
-def show(request: Request, *, plot: Path | None, as_json: bool) -> None:
-    """Run a back-test and print it. Raises `ConfigError`."""
+def show(request: Request, *, plot: Path | None, as_json: bool) -> bool:
+    """Run a back-test and print it; whether all that was named could be read. Raises `ConfigError`."""
     if plot is not None:
         check_ending(plot)
     outcome = backtest(request)
@@ -24,9 +24,12 @@ def show(request: Request, *, plot: Path | None, as_json: bool) -> None:
     for remark in outcome.remarks:
         emit(f"{styled('note', 'yellow', stream=sys.stderr)}: {remark}", stream=sys.stderr)
     if as_json:
-        emit_json(to_json(outcome.judged, outcome.scores))
-        return
-    emit(_text(outcome, plot))
+        emit_json(to_json(outcome.judged, outcome.scores, outcome.unread))
+    else:
+        emit(_text(outcome, plot))
+    for reason in outcome.unread:
+        emit(f"{styled('error', 'red', stream=sys.stderr)}: left out {reason}", stream=sys.stderr)
+    return not outcome.unread
 
 
 def show_rules(*, as_json: bool) -> None:

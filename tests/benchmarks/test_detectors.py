@@ -37,6 +37,32 @@ def test_a_bar_that_is_missed_is_said() -> None:
     assert [(row["ratio"], row["pass"]) for row in rows] == [(2.0, False), (None, False)]
 
 
+@pytest.mark.parametrize(
+    ("figure", "met", "missed"),
+    [
+        ("false: healthy", 0.1, 0.2),  # one in 100,000 steps; two
+        ("false: healthy, coarse", 0.1, 0.2),
+        ("false: labelled", 0.0, 0.1),
+        ("recall: labelled", 1.0, 0.9),
+        ("recall: spike", 0.9, 0.8),
+        ("recall: slow divergence, coarse", 0.9, 0.5),
+    ],
+)
+def test_each_figure_has_the_bar_that_must_hold(figure: str, met: float, missed: float) -> None:
+    for value, holds in ((met, True), (missed, False)):
+        found: dict[str, dict[str, float | None]] = {
+            "default": {figure: value, "memory": 1.0},
+            "other": {figure: 0.0},
+        }
+        assert [row["pass"] for row in to_rows(found) if row["figure"] == figure] == [holds]
+        assert ("missed by the default: " in table(found)) is not holds
+
+
+def test_a_latency_has_no_bar() -> None:
+    rows = to_rows({"default": {"latency: spike": 99.0}, "other": {"latency: spike": 1.0}})
+    assert [(row["bar"], row["aim"], row["pass"]) for row in rows] == [(None, None, None)]
+
+
 def test_a_spike_of_its_own_making_is_found() -> None:
     score, spoke = judge(OURS, trouble_runs("spike", Amount(0, 0, 1, 0)))
     assert (score.events, score.found, spoke) == (1, 1, 1)

@@ -63,7 +63,7 @@ class Stall:
         seconds: and so much longer than theirs (s).
     """
 
-    ratio: float = 5.0
+    ratio: float = 3.0
     seconds: float = 1.0
 
 
@@ -116,7 +116,7 @@ BESIDE: Mapping[str, Beside] = MappingProxyType(
             Forecast(z=4.0),
             Continuity(0.01),
             Layers(ratio=1.5),
-            Stall(3.0, 0.5),
+            Stall(2.0, 0.5),
             Throughput(collapsed=0.7, recovered=0.85),
         ),
         "quiet": Beside(

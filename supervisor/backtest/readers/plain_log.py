@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
@@ -49,6 +51,8 @@ _DICT = re.compile(r"\{[^{}]*'loss'[^{}]*\}")
 
 _LOST = (("skipped", _MEGATRON_SKIPPED), ("NaN", _MEGATRON_NAN))
 
+_TRAINER = "HF Trainer"
+
 Read = Callable[[str, int], Point | None]
 
 
@@ -83,18 +87,36 @@ def _counted(pattern: re.Pattern[str], line: str) -> int:
     return 0 if match is None else int(match[1])
 
 
-def _trainer_dict(line: str, index: int) -> Point | None:
-    """{'loss': 2.3, 'grad_norm': 0.4, 'learning_rate': 1e-4, 'epoch': 0.1}: rows carry no step."""
+def _trainer_row(line: str) -> Mapping[str, object] | None:
+    """What is in {'loss': 2.3, 'grad_norm': 0.4, 'learning_rate': 1e-4, 'epoch': 0.1}; None in any other line."""
     match = _DICT.search(line)
     if match is None:
         return None
     words = re.sub(r"(?<=[ :])(-?(?:nan|inf))(?=[,}])", r"'\1'", match[0])
     try:
         row = ast.literal_eval(words)
-        norm = row.get("grad_norm")
-        return Point(int(row.get("step", index)), float(row["loss"]), None if norm is None else float(norm))
-    except (ValueError, SyntaxError, TypeError, AttributeError, OverflowError):
+    except (ValueError, SyntaxError, TypeError):
         return None
+    return row if isinstance(row, dict) else None
+
+
+def _trainer_dict(line: str, index: int) -> Point | None:
+    """A row of the Hugging Face Trainer; most carry no step."""
+    row = _trainer_row(line)
+    if row is None:
+        return None
+    norm = row.get("grad_norm")
+    try:
+        return Point(int(_float(row.get("step", index))), _float(row["loss"]), None if norm is None else _float(norm))
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _float(value: object) -> float:
+    """A number, or its text, as a float. Raises `ValueError` or `TypeError`."""
+    if not isinstance(value, int | float | str):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
 
 
 FORMS: Mapping[str, Read] = MappingProxyType(
@@ -105,7 +127,7 @@ FORMS: Mapping[str, Read] = MappingProxyType(
         "llm.c": _by(_LLMC),
         "llm.c (file)": _by(_LLMC_FILE),
         "Megatron": _megatron,
-        "HF Trainer": _trainer_dict,
+        _TRAINER: _trainer_dict,
     }
 )
 """Known forms; each reads a line, given how many rows came before."""
@@ -137,6 +159,8 @@ def read_plain_log(path: Path, columns: Columns) -> Curve:
             todo=f"known are {', '.join(FORMS)}, CSV, JSON lines and TensorBoard event files",
         )
     notes = (f"read as a log of {form}", *_notes(form, lines, best))
+    if form == _TRAINER and _is_counted(best):
+        best = _by_epoch(best, [_epoch(line) for line in lines if _trainer_dict(line, 0) is not None])
     return finish(path, best, notes, by_step=_interleaved(best))
 
 
@@ -152,6 +176,32 @@ def _notes(form: str, lines: Sequence[str], points: Sequence[Point]) -> list[str
     if form == "Megatron":
         lost = {what: sum(_counted(pattern, line) for line in lines) for what, pattern in _LOST}
         return [f"its rows count {count} {what} iterations" for what, count in lost.items() if count]
-    if form == "HF Trainer" and all(point.step == index for index, point in enumerate(points)):
-        return ["its rows carry no step: they are counted from 0; trainer_state.json has the steps"]
+    if form == _TRAINER and _is_counted(points):
+        return ["its rows carry no step: they are counted from 0, anew where the epoch goes back"]
     return []
+
+
+def _is_counted(points: Sequence[Point]) -> bool:
+    return all(point.step == index for index, point in enumerate(points))
+
+
+def _epoch(line: str) -> float | None:
+    """Which part of its passes over the data a row says it has done; None if it says nothing."""
+    try:
+        epoch = _float((_trainer_row(line) or {}).get("epoch"))
+    except (ValueError, TypeError):
+        return None
+    return epoch if math.isfinite(epoch) else None
+
+
+def _by_epoch(points: Sequence[Point], epochs: Sequence[float | None]) -> list[Point]:
+    """The points counted by row; where the epoch goes back, from the row that had that epoch before."""
+    line: list[float] = []  # epochs of the rows that count, rising
+    counted = []
+    for point, epoch in zip(points, epochs, strict=True):
+        at = epoch if epoch is not None else line[-1] if line else 0.0
+        if line and at < line[-1]:
+            del line[bisect_left(line, at) :]
+        counted.append(replace(point, step=len(line)))
+        line.append(at)
+    return counted

@@ -14,6 +14,7 @@ from stormsail.platform.errors import ConfigError
 from stormsail.supervisor.backtest.columns import Columns, choose
 from stormsail.supervisor.backtest.curve import Curve, Point
 from stormsail.supervisor.backtest.readers.table import finish
+from stormsail.supervisor.backtest.readers.text import is_empty
 
 Field = tuple[int, int, int, bytes]
 """Number, wire type, value of a number, bytes of anything else."""
@@ -29,8 +30,10 @@ def read_tensorboard(paths: Sequence[Path], columns: Columns) -> Curve:
     Of several files a damaged one is read up to its damage, with a note.
 
     Raises:
-        ConfigError: The only file is damaged, or no scalar looks like a loss.
+        ConfigError: The only file is damaged, all are empty, or no scalar looks like a loss.
     """
+    if not any(path.stat().st_size for path in paths):
+        raise is_empty(paths[0])
     where = str(paths[0].parent if len(paths) > 1 else paths[0])
     scalars: list[tuple[str, int, float]] = []
     notes: tuple[str, ...] = ()

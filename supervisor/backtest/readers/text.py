@@ -22,7 +22,7 @@ def read_text(path: Path, *, errors: str = "strict") -> str:
         errors: What happens to bytes that are no text, as `bytes.decode` takes it.
 
     Raises:
-        ConfigError: It cannot be read or unpacked, or is no text.
+        ConfigError: It cannot be read or unpacked, is no text, or holds nothing but blanks.
     """
     try:
         data = path.read_bytes()
@@ -32,11 +32,19 @@ def read_text(path: Path, *, errors: str = "strict") -> str:
         data = _unpacked(data, path)
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8-sig")
     try:
-        return codecs.getincrementaldecoder(encoding)(errors).decode(data)
+        text = codecs.getincrementaldecoder(encoding)(errors).decode(data)
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"this is no text in UTF-8: {error.reason} at byte {error.start}", where=str(path), todo="save it as UTF-8"
         ) from None
+    if not text.strip():
+        raise is_empty(path)
+    return text
+
+
+def is_empty(path: Path) -> ConfigError:
+    """The error of a file of any kind that holds nothing."""
+    return ConfigError("the file is empty", where=str(path), todo="the job that wrote it may not have begun")
 
 
 def ending(path: Path) -> str:

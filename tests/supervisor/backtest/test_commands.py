@@ -52,3 +52,14 @@ def test_the_rules_are_listed_without_a_file(capsys: pytest.CaptureFixture[str])
 def test_what_cannot_be_read_is_a_user_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(str(tmp_path / "gone.csv")) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_what_was_named_and_not_read_leaves_the_rest_and_an_exit_code(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(str(log), str(tmp_path / "gone.csv"), "--json") == 2
+    told = capsys.readouterr()
+    made = json.loads(told.out)
+    assert [file["file"] for file in made["files"]] == [str(log)]
+    assert made["unread"] == [f"{tmp_path / 'gone.csv'}: there is no such file"]
+    assert "gone.csv: there is no such file" in told.err

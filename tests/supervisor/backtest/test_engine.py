@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
+import pytest
+
+from stormsail.supervisor.backtest.columns import Columns
 from stormsail.supervisor.backtest.curve import Curve, Point
 from stormsail.supervisor.backtest.engine import run
+from stormsail.supervisor.backtest.reading import read_curves
 from stormsail.supervisor.backtest.synthetic import Trouble, calm_before, healthy, troubled
 from stormsail.workers.detect.rules.nonfinite_rows import NonfiniteRows
 from stormsail.workers.detect.rules.presets import preset
@@ -103,3 +110,68 @@ def test_two_runs_in_one_log_are_two_runs() -> None:
     first, second = healthy(2, 400).points, healthy(4, 400).points
     assert first[0].step == second[0].step
     assert not [a for a in run(preset("default"), Curve("a", "a", (*first, *second))) if a.level is Level.INCIDENT]
+
+
+def incidents(
+    points: Sequence[Point], past: Sequence[Point] = (), *, restarted: bool | None = None
+) -> list[tuple[int, Kind]]:
+    alarms = run(preset("default"), Curve("a", "a", tuple(points)), past, restarted=restarted)
+    return [(alarm.step, alarm.kind) for alarm in alarms if alarm.level is Level.INCIDENT]
+
+
+def smooth(start: int, stop: int, *, jump: float = 0.0) -> list[Point]:
+    """Rows that still come down; `jump` nats at the first, which decay."""
+    return [
+        Point(step, 3.0 + 4.0 * math.exp(-step / 400.0) + jump * math.exp((start - step) / 20.0), 0.5)
+        for step in range(start, stop)
+    ]
+
+
+FORMS = {
+    "nanoGPT": "iter {step}: loss {loss:.4f}, time 123.45ms, mfu 12.3%",
+    "Megatron": " iteration {step:8d}/  500000 | consumed samples: 1 | lm loss: {loss:.6E} | grad norm: 0.500 |",
+    "JSON lines": '{{"step": {step}, "loss": {loss:.4f}}}',
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_healthy_restart_from_an_earlier_checkpoint_is_no_incident_and_a_bad_one_is(
+    tmp_path: Path, form: str
+) -> None:
+    for jump in (0.0, 1.5):
+        points = (*smooth(0, 900), *smooth(500, 950, jump=jump))
+        lines = [FORMS[form].format(step=point.step, loss=point.loss) for point in points]
+        log = tmp_path / "a.log"
+        log.write_text("\n".join(lines))
+        (curve,) = read_curves([str(log)], Columns()).curves
+        assert len(curve.points) == len(points)
+        found = incidents(curve.points)
+        if jump:
+            assert any(500 <= step <= 510 and kind is Kind.RESUME_FAULT for step, kind in found)
+        else:
+            assert not found
+
+
+def test_rows_that_were_given_up_are_unknown_to_the_rules() -> None:
+    healthy_rows = healthy(2, 900).points
+    spoiled = [replace(point, loss=point.loss + 3.0) for point in healthy_rows[500:520]]
+    again = healthy_rows[500:]
+    assert {step for step, _ in incidents((*healthy_rows[:500], *spoiled, *again))} <= set(range(500, 520))
+    assert not incidents(again, (*healthy_rows[:500], *spoiled), restarted=True)
+
+
+def test_a_log_that_begins_in_the_middle_may_go_back_to_its_first_step() -> None:
+    assert not incidents((*smooth(300, 700), *smooth(300, 900)))
+    assert not incidents((*smooth(300, 700), *smooth(250, 900)))
+
+
+def test_steps_that_are_counted_anew_give_up_nothing() -> None:
+    def late(start: int, jump: float = 0.0) -> list[Point]:
+        return [replace(point, step=point.step - start) for point in smooth(start, start + 200, jump=jump)]
+
+    assert not incidents((*late(0), *late(200), *late(400)))
+    for found in (
+        incidents((*late(0), *late(200), *late(400, jump=1.5))),
+        incidents(late(1400, jump=1.5), smooth(1200, 1400), restarted=True),
+    ):
+        assert any(kind is Kind.RESUME_FAULT and step < 10 for step, kind in found)

@@ -64,9 +64,55 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_labels(tmp_path / "gone.csv")
 
 
-def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no curve in this folder"):
+def test_an_empty_folder_is_an_error_that_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="no curve in this folder") as caught:
         names(tmp_path)
+    assert all(word in caught.value.todo for word in (".csv", ".jsonl", ".log", "event files", "1 folders"))
+
+
+def test_a_folder_of_runs_gives_each_curve_the_name_of_its_run(tmp_path: Path) -> None:
+    for run, files in {"b": ["metrics.csv"], "a": ["metrics.csv"], "c": ["x.csv", "y.csv"], ".git": ["no.csv"]}.items():
+        (tmp_path / run).mkdir()
+        for file in files:
+            (tmp_path / run / file).write_text(CSV)
+    (tmp_path / "b" / "config.json").write_text('{"lr": 1}')
+    (tmp_path / "labels.csv").write_text(LABELS)
+    found = read_curves([str(tmp_path)], Columns())
+    assert [curve.name for curve in found.curves] == ["a", "b", "c/x", "c/y"]
+    assert found.curves[0].source == str(tmp_path / "a" / "metrics.csv")
+    assert "config.json" in found.left_out[0]
+    (tmp_path / "own.csv").write_text(CSV)
+    assert names(tmp_path) == ["own"]  # a folder with a curve of its own is no folder of runs
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *((name, b"") for name in ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.log", "a.csv.gz", "a.other")),
+        ("events.out.tfevents.1", b""),
+        ("a.csv", b"\n \n"),
+        ("a.log.gz", gzip.compress(b"")),
+    ],
+)
+def test_an_empty_file_of_any_kind_is_said_to_be_empty(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ConfigError, match="the file is empty"):
+        names(tmp_path / name)
+    with pytest.raises(ConfigError, match="the file is empty" if name != "a.other" else "no curve"):
+        names(tmp_path)
+
+
+def test_of_several_names_one_that_cannot_be_read_is_left_out_with_its_reason(folder: Path) -> None:
+    (folder / "empty.csv").write_text("")
+    paths = [str(folder / name) for name in ("empty.csv", "b.csv", "gone.csv", "a.jsonl")]
+    found = read_curves(paths, Columns())
+    assert [curve.name for curve in found.curves] == ["b", "a"]
+    assert [reason.split(": ")[1] for reason in found.unread] == ["the file is empty", "there is no such file"]
+    with pytest.raises(ConfigError, match="nothing that was named") as caught:
+        read_curves([paths[0], paths[2]], Columns())
+    assert "the file is empty" in caught.value.todo
+    assert "gone.csv" in caught.value.todo
 
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
@@ -91,9 +137,8 @@ def test_the_content_counts_where_the_ending_says_little(tmp_path: Path) -> None
     assert [point.loss for point in curve.points] == [3.0, 2.9]
 
 
-@pytest.mark.parametrize("text", ["hello, this is a loss\nworld\n", ""])
-def test_a_log_of_something_else_stays_one(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.log").write_text(text)
+def test_a_log_of_something_else_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("hello, this is a loss\nworld\n")
     with pytest.raises(ConfigError, match="known are nanoGPT"):
         names(tmp_path / "a.log")
 

@@ -23,7 +23,7 @@ _REPEATS = 0.6  # the second period must correlate by this share of the first
 
 @dataclass(frozen=True, slots=True)
 class OscillationState:
-    """The last losses, rows since the last judgement, and the swings found before (in nats)."""
+    """The last losses, rows since the last judgement, and the swings found before (in nats; 0: no period was found)."""
 
     losses: Values = ()
     rows: int = 0
@@ -65,13 +65,16 @@ class Oscillation(Rule[OscillationState]):
         level = abs(median(losses))
         if correlation < self.correlation or swing < self.swing * level or len(state.swings) < 2:  # noqa: PLR2004
             return after, None
-        least = min(state.swings)
+        # No period found is no swing of 0: among many that were found it is a gap, and alone it says "less than matters".
+        found = [past for past in state.swings if past > 0.0]
+        known = min(found) if 2 * len(found) >= len(state.swings) else 0.0
+        least = max(known, self.swing * level / self.growth)
         if swing < self.growth * least or self._from_data(period * row.stride):
             return after, None
         return after, self.say(
             swing,
             f"loss swings with a period of {period * row.stride} steps (correlation {correlation:.2f}), "
-            f"by {swing:.3f} nat, {swing / max(least, 1e-9):.1f} x the least before",
+            f"by {swing:.3f} nat, from {least:.3f} nat or less before",
         )
 
     def _from_data(self, period: int) -> bool:

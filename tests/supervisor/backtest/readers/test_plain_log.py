@@ -128,3 +128,16 @@ def test_ranks_that_print_into_one_log_are_no_restarts(tmp_path: Path) -> None:
     restarted = [*range(0, 400, 10), *range(200, 600, 10)]
     curve = read(tmp_path, "".join(f"iter {step}: loss 3.5, time 1ms\n" for step in restarted))
     assert [point.step for point in curve.points] == restarted
+
+
+def test_where_the_epoch_of_a_trainer_goes_back_so_does_the_count(tmp_path: Path) -> None:
+    def lines(*rows: tuple[int, float]) -> str:
+        return "".join(f"{{'loss': {loss}, 'grad_norm': 0.4, 'epoch': {row / 100}}}\n" for row, loss in rows)
+
+    run = [(row, 9.0 - row / 50) for row in range(1, 201)]
+    second = read(tmp_path, lines(*run, *run))
+    assert [point.step for point in second.points] == [*range(200), *range(200)]
+    assert any("a second run begins here" in note for note in second.notes)
+    restarted = read(tmp_path, lines(*run, *run[150:]))
+    assert [point.step for point in restarted.points] == [*range(200), *range(150, 200)]
+    assert not any("second run" in note for note in restarted.notes)

@@ -6,8 +6,8 @@ import math
 
 from tests.support.rows import calm, findings
 
-from stormsail.workers.detect.rules.oscillation import Oscillation
-from stormsail.workers.detect.rules.row import Level, Row
+from stormsail.workers.detect.rules.oscillation import Oscillation, OscillationState
+from stormsail.workers.detect.rules.row import Finding, Level, Row
 
 
 def swinging(rows: list[Row], period: float, size: float, since: int, growing: bool = True) -> list[Row]:
@@ -44,3 +44,25 @@ def test_a_known_period_and_its_multiples_are_left_out() -> None:
 
 def test_noise_has_no_period() -> None:
     assert not findings(Oscillation(), calm(3000))
+
+
+def judged(size: float, past: tuple[float, ...]) -> Finding | None:
+    """What is said of 256 rows with such a swing, given the swings of past judgements."""
+    rows = swinging(calm(256), 37.0, size, 0, growing=False)
+    state = OscillationState(tuple(row.loss for row in rows[:-1]), 63, past)
+    return Oscillation().observe(state, rows[-1])[1]
+
+
+def test_a_judgement_that_found_no_period_does_not_make_every_swing_grown() -> None:
+    steady = judged(0.15, (0.1, 0.1, 0.0, 0.1))
+    assert steady is None
+    grown = judged(0.3, (0.1, 0.1, 0.0, 0.1))
+    assert grown is not None
+    assert "from 0.100 nat or less before" in grown.reason
+
+
+def test_where_no_period_was_before_the_least_that_matters_is_what_it_grew_from() -> None:
+    found = judged(0.3, (0.0, 0.0))
+    assert found is not None
+    assert "from 0.030 nat or less before" in found.reason
+    assert "e+" not in found.reason
