@@ -44,7 +44,7 @@ class Judge:
         self._policy = policy
         self._beat = beat
         self._voices: dict[str, Voice] = {}
-        self._slow_shares: tuple[float, ...] = ()
+        self._slow_state: tuple[float, ...] = ()
         self._slow_said = -_SLOW_AGAIN_STEPS
         self.seen: Observation | None = None
         self._shadowed = Told(_SHADOW_QUIET_STEPS)
@@ -75,8 +75,8 @@ class Judge:
                 evidence=self.verdict.evidence or numbers(self.seen),
                 reason=broken,
             )
-        self._slow_shares, self.slowness = read_slowness(
-            self._slow_shares, tuple(seen.own_s.tolist()), self._policy.ranks, self._policy.beside.stall
+        self._slow_state, self.slowness = read_slowness(
+            self._slow_state, tuple(seen.own_s.tolist()), self._policy.ranks, self._policy.beside.stall
         )
         return self.verdict
 
