@@ -38,6 +38,7 @@ _EXPLODED = 10.0  # times the calm norm
 _VANISHED = 0.4  # of the calm ratio between the first and the last third of the blocks
 _ILL = 0.5  # harm of a step at the limit of what is calm
 _HINT = 0.6  # what rows alone can be worth
+_GUESS = 0.3  # and what they are worth where other causes look alike
 _LAYERS_SHOWN = 4
 _LAYER_RATIO = 3.0
 
@@ -103,6 +104,15 @@ def classify(case: Case | None, plan: ReplayPlan | None = None, result: ReplayRe
     if case.onset < 0 and proof.differs is not None:
         found = replace(found, onset=proof.differs)
     return _placed(case, found)
+
+
+def hint(case: Case) -> Diagnosis:
+    """What the rows alone are worth telling. A guess is no cause yet: it would send people looking in the wrong place."""
+    found = classify(case)
+    if found.cause is Cause.UNKNOWN or found.confidence >= _HINT:
+        return found
+    seen, *rest = found.evidence
+    return replace(found, cause=Cause.UNKNOWN, confidence=0.0, evidence=(f"{seen}: that has several causes", *rest))
 
 
 def _enriched(case: Case, result: ReplayResult) -> Case:
@@ -287,18 +297,26 @@ def _by_hints(case: Case) -> Diagnosis:
         return Diagnosis(Cause.UNKNOWN, 0.0, ("no step differs from the calm ones before it",))
     first = signs_of(case.ill[0], case.limits)
     restarted = any(row.restored and row.step <= case.onset <= row.step + _RESTART_STEPS for row in case.trace.rows)
-    hints: Sequence[tuple[bool, Cause, Callable[[], str]]] = (
-        (restarted and Sign.UPDATE in case.signs, Cause.RESUME, lambda: "updates jumped behind a restart"),
-        (Sign.NONFINITE in first and len(case.ill) > 1 and is_finite(case.ill[1]), Cause.HARDWARE, lambda: "once only"),
-        (Sign.NONFINITE in case.signs, Cause.NUMERICS, lambda: "non-finite values"),
-        (_exploded(case, case.ill), Cause.EXPLOSION, lambda: _growth(case)),
-        (Sign.DEAD in case.signs or _vanishes(case, case.ill), Cause.ARCHITECTURE, lambda: "layers do not learn"),
-        (Sign.RATE in case.signs, Cause.OSCILLATION, lambda: "the learning rate had jumped"),
-        (bool(first & {Sign.LOSS, Sign.LOSS_LOW}), Cause.DATA, lambda: "the loss of a batch stands out"),
+    once = Sign.NONFINITE in first and len(case.ill) > 1 and is_finite(case.ill[1])
+    dead = Sign.DEAD in case.signs
+    hints: Sequence[tuple[bool, Cause, float, Callable[[], str]]] = (
+        (restarted and Sign.UPDATE in case.signs, Cause.RESUME, _HINT, lambda: "updates jumped behind a restart"),
+        (once, Cause.HARDWARE, _GUESS, lambda: "once only"),
+        (Sign.NONFINITE in case.signs, Cause.NUMERICS, _HINT, lambda: "non-finite values"),
+        (_exploded(case, case.ill), Cause.EXPLOSION, _HINT, lambda: _growth(case)),
+        (dead, Cause.ARCHITECTURE, _HINT, lambda: "layers do not learn"),
+        (
+            _vanishes(case, case.ill),
+            Cause.ARCHITECTURE,
+            _GUESS,
+            lambda: "gradients fade on their way to the first layers",
+        ),
+        (Sign.RATE in case.signs, Cause.OSCILLATION, _HINT, lambda: "the learning rate had jumped"),
+        (bool(first & {Sign.LOSS, Sign.LOSS_LOW}), Cause.DATA, _GUESS, lambda: "the loss of a batch stands out"),
     )
-    for holds, cause, say in hints:
+    for holds, cause, confidence, say in hints:
         if holds:
-            return Diagnosis(cause, _HINT, (say(),))
+            return Diagnosis(cause, confidence, (say(),))
     return Diagnosis(Cause.UNKNOWN, 0.0, ("no known pattern",))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.diagnosis import Cause, Diagnosis, ReplayPlan, ReplayResult, spoken
 from stormsail.platform.messages import FaultKind, Incident, StepRow
-from stormsail.supervisor.classify import Case, classify, open_case
+from stormsail.supervisor.classify import Case, classify, hint, open_case
 from stormsail.supervisor.diagnose import plan_replay
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.tracing import trace_of
@@ -56,7 +56,7 @@ class Diagnosing:
         )
         if isinstance(plan, str):
             self._skip(incident, plan)
-            self._note(classify(case), incident)
+            self._note(hint(case), incident)
             return None
         if not self._comparable(rows, plan.start, incident):
             plan = replace(plan, exact=False)
@@ -79,7 +79,7 @@ class Diagnosing:
         case = open_case(trace_of(self._rows(incident), incident), incident.onset)
         if case is None:
             return ""
-        found = classify(case)
+        found = hint(case)
         self._note(found, incident)
         return spoken(found.cause, found.confidence)
 

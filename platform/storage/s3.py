@@ -30,7 +30,9 @@ _T = TypeVar("_T")
 
 _UNSATISFIABLE = 416
 _SLOWEST_BYTES_PER_S = 128 * 1024  # a body that comes slower than this counts as broken off
-_READ_BYTES = 1 << 20
+_READ_BYTES = (
+    16 << 20
+)  # what the checkpoint reader asks for at most: in one piece it need not be put together once more
 
 
 class S3Store:

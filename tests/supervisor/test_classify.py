@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.scripted_run import (
@@ -21,7 +22,7 @@ from tests.support.scripted_run import (
 )
 
 from stormsail.platform.diagnosis import CONFIDENT, Cause, Diagnosis, ReplayResult, Trace, TraceRow
-from stormsail.supervisor.classify import classify, open_case
+from stormsail.supervisor.classify import classify, hint, open_case
 from stormsail.workers.replay import replay
 
 ONSET, LAST = 60, 75
@@ -197,6 +198,27 @@ def test_whatever_the_rows_are_a_hint_breaks_nothing_and_is_never_confident(
     names = ("embed", "blocks.0", "blocks.1", "blocks.2", "head")
     assert not classify(open_case(Trace(names, traced), traced[-1].step - ill_rows)).confident
     assert not classify(open_case(Trace(names, traced[40:]), None)).confident
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "seen"),
+    [
+        ({}, Cause.UNKNOWN, "the loss of a batch stands out: that has several causes"),
+        ({"nonfinite": 5}, Cause.NUMERICS, "non-finite values"),
+        ({"grad_norm": 200.0}, Cause.EXPLOSION, "the gradient norm rose to"),
+    ],
+)
+def test_a_hint_names_a_cause_only_where_no_other_one_looks_alike(
+    changes: dict[str, object], cause: Cause, seen: str
+) -> None:
+    case = open_case(
+        trace_of(lambda _now, step: ill(step, **changes) if step >= ONSET else calm(step), 20, LAST), ONSET
+    )
+    assert case is not None
+    found = hint(case)
+    assert found.cause is cause
+    assert found.evidence[0].startswith(seen)
+    assert found.evidence[-1] == "from the rows alone, without a replay"
 
 
 def test_the_reason_for_no_replay_is_told() -> None:
