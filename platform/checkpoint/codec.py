@@ -97,7 +97,7 @@ _MAX_SHIFT = 31
 _ONE = np.uint32(1)
 _CODECS = frozenset(map(int, Codec))
 _METHODS = frozenset(map(int, Method))
-_BLOCK_WORDS = 1 << 16
+_BLOCK_WORDS = 1 << 15
 _BACK = np.uint32(31)
 
 
