@@ -33,7 +33,7 @@ from stormsail.platform.home import Home
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.tuning.driver import Batch, run_batch
-from stormsail.tuning.edge import LEAST_FOR_SLOPE, Edge, edges_of, fit_edges, grid_steps_apart
+from stormsail.tuning.edge import Edge, edges_of, fit_edges, grid_steps_apart
 from stormsail.tuning.objective import best_losses
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.records import SweepRecords
@@ -182,8 +182,8 @@ class Edges:
     def rows(self) -> list[Row]:
         *narrow, wide = sorted(self.found)
         fit, truth = fit_edges((width, self.found[width]) for width in narrow), known_end(self.found[wide])
-        if fit is not None and fit.widths < LEAST_FOR_SLOPE:
-            fit = None  # that is no fit over widths
+        if fit is not None and not fit.tells_drift:
+            fit = None
         off = grid_steps_apart(fit.expected(wide), truth, self.grid) if fit is not None and truth is not None else None
         return [
             *(_or_none(f"edge at width {width}", "learning rate", known_end(self.found[width])) for width in narrow),

@@ -54,6 +54,12 @@ class ProxyEdge:
     width: int | None
     edge: Edge
 
+    @property
+    def label(self) -> str:
+        """The proxy and its edge in words."""
+        width = f" (width {self.width})" if self.width else ""
+        return f"{self.proxy}{width}: {self.edge.label}"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

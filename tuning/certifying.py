@@ -54,10 +54,7 @@ def evidence_of(answer: Answer, winner: CellScore) -> list[str]:
     ]
     if winner.lr_sensitivity is not None:
         found.append(f"Sensitivity to the learning rate {winner.lr_sensitivity:.3f} nats.")
-    for edge in answer.edges:
-        width = f" (width {edge.width})" if edge.width else ""
-        found.append(f"Largest stable learning rate on {edge.proxy}{width}: {edge.edge.label}.")
-    return found
+    return [*found, *(f"Largest stable learning rate on {edge.label}." for edge in answer.edges)]
 
 
 def _limits(winner: CellScore, kind: str, precision: str) -> list[str]:

@@ -85,6 +85,11 @@ class EdgeFit:
     cautious: Line
     widths: int
 
+    @property
+    def tells_drift(self) -> bool:
+        """Whether enough widths are known for a slope."""
+        return self.widths >= LEAST_FOR_SLOPE
+
     def expected(self, width: float) -> float:
         """The edge that is expected at a width."""
         return self.likely.at(width)

@@ -7,7 +7,6 @@ import io
 from collections.abc import Sequence
 
 from stormsail.tuning.answer import Answer
-from stormsail.tuning.edge import LEAST_FOR_SLOPE
 from stormsail.tuning.objective import CellScore, Rate
 
 HEADINGS = (
@@ -105,12 +104,9 @@ def to_csv(rows: Sequence[CellScore]) -> str:
 
 
 def _edge_lines(answer: Answer) -> list[str]:
-    lines = []
-    for edge in answer.edges:
-        width = f" (width {edge.width})" if edge.width else ""
-        lines.append(f"largest stable learning rate on {edge.proxy}{width}: {edge.edge.label}")
+    lines = [f"largest stable learning rate on {edge.label}" for edge in answer.edges]
     fit = answer.fit
-    if fit is not None and fit.widths >= LEAST_FOR_SLOPE:
+    if fit is not None and fit.tells_drift:
         lines.append(
             f"drift of that edge: width^{fit.likely.slope:+.2f} explains it, width^{fit.cautious.slope:+.2f} by least squares, "
             f"from {fit.widths} widths"

@@ -206,7 +206,7 @@ def _assumptions(source: Source, goal: Goal) -> list[str]:
 def _drift(fit: EdgeFit | None, width: int) -> str:
     if fit is None:
         return "is not known, as no proxy's stable band ends within the grid"
-    if fit.widths < LEAST_FOR_SLOPE:
+    if not fit.tells_drift:
         return f"is taken to be the smallest one seen: {fit.widths} of the widths that it takes for a drift, {LEAST_FOR_SLOPE}"
     likely, cautious = fit.likely, fit.cautious
     return (

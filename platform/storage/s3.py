@@ -30,9 +30,8 @@ _T = TypeVar("_T")
 
 _UNSATISFIABLE = 416
 _SLOWEST_BYTES_PER_S = 128 * 1024  # a body that comes slower than this counts as broken off
-_READ_BYTES = (
-    16 << 20
-)  # what the checkpoint reader asks for at most: in one piece it need not be put together once more
+# What the checkpoint reader asks for at most: in one piece it need not be put together once more.
+_READ_BYTES = 16 << 20
 
 
 class S3Store:
