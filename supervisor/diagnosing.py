@@ -73,7 +73,7 @@ class Diagnosing:
         return plan
 
     def hint(self, incident: Incident) -> str:
-        """Note what the rows around an incident look like, and say it in words; "" where they are too few to tell."""
+        """Note what the rows around an incident look like, and name the kind in words; "" where they do not tell one."""
         if incident.kind is FaultKind.DESYNC:  # named by itself: its step has no numbers to look at
             return ""
         case = open_case(trace_of(self._rows(incident), incident), incident.onset)
@@ -81,7 +81,7 @@ class Diagnosing:
             return ""
         found = hint(case)
         self._note(found, incident)
-        return spoken(found.cause, found.confidence)
+        return "" if found.cause is Cause.UNKNOWN else spoken(found.cause, found.confidence)
 
     def conclude(self, incident: Incident, result: ReplayResult) -> Diagnosis:
         """The verdict, noted with its evidence; after a restart of the supervisor the replay says nothing any more."""

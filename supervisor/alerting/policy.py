@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stormsail.platform.alerts.alert import Alert, Level
-from stormsail.platform.diagnosis import spoken
+from stormsail.platform.diagnosis import Cause, spoken
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import FaultKind, Tier
 
@@ -213,7 +213,8 @@ def _diagnosed(before: Sequence[Event]) -> str:
             return ""
         if earlier.kind == "diagnosis.made":
             data: Mapping[str, Any] = earlier.data
-            return f"; diagnosis: {spoken(data['cause'], data['confidence'])}"
+            known = data["cause"] != Cause.UNKNOWN
+            return f"; diagnosis: {spoken(data['cause'], data['confidence'])}" if known else ""
     return ""
 
 

@@ -172,6 +172,13 @@ def test_shadow_mode_names_a_likely_kind_too(played: Played) -> None:
     assert played.noted("ladder.shadowed")["diagnosis"] == "likely gradient explosion (60% sure)"
 
 
+def test_shadow_mode_names_no_kind_where_the_rows_tell_none(played: Played) -> None:
+    played.live(ill_for_good)
+    played.staff.hearing.heartbeat(beat(step=SEEN, lines=((1, "incident.shadowed", asdict(spike())),)))
+    assert played.noted("diagnosis.made")["cause"] == "unknown"
+    assert played.noted("ladder.shadowed")["diagnosis"] == ""
+
+
 def test_an_experiment_that_failed_leaves_the_ladder_as_it_is(played: Played) -> None:
     played.live(ill_for_good)
     played.staff.hearing.incident(spike())

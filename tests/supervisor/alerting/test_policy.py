@@ -72,6 +72,9 @@ def test_the_kind_of_trouble_is_told_with_the_incident_that_it_belongs_to() -> N
     later = alert_for(decided, [made, event("ladder.shadowed", 7), fault], run="quick")
     assert later is not None
     assert later.happened == "z 14"
+    nobody = alert_for(decided, [fault, event("diagnosis.made", 6, cause="unknown", confidence=0.0)], run="quick")
+    assert nobody is not None
+    assert nobody.happened == "z 14"
     left = alert("ladder.shadowed", **DATA["ladder.shadowed"], diagnosis="likely numerics (60% sure)")
     assert left.happened == "z 14; diagnosis: likely numerics (60% sure)"
 
