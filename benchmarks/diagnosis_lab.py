@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from stormsail.platform.config.builtin_args import TransformerArgs
-from stormsail.platform.config.model import DataSection, OptimizerSection
+from stormsail.platform.config.training import DataSection, OptimizerSection
 from stormsail.platform.data.order import DataOrder
 from stormsail.platform.data.source import DataSource, stdlib_source
 from stormsail.platform.data.tokens import Sample

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from stormsail.platform.alerts.references import check_references, keep_variables
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.config.change import compare_configs
 from stormsail.platform.config.dump import dump_config, parse_dump
-from stormsail.platform.config.model import AlertsSection, RunConfig
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import (
     CheckpointError,
     ConfigError,

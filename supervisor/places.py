@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from stormsail.platform.config.model import StorageSection
+from stormsail.platform.config.infrastructure import StorageSection
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace, require_run, split_name
 from stormsail.platform.storage.open import address_from_config

@@ -19,7 +19,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from stormsail.platform.config.model import DataSection, RunConfig
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.training import DataSection
 from stormsail.platform.data.order import DataOrder
 from stormsail.platform.data.source import DataSource
 from stormsail.tuning.limits import OverTimeError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stormsail.platform.config.model import StorageSection
+from stormsail.platform.config.infrastructure import StorageSection
 from stormsail.platform.errors import NoSuchRunError
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace, find_run, list_runs

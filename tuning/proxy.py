@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import hashlib
 
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.config.builtin_args import PREFIX, TransformerArgs, with_builtin_defaults
+from stormsail.platform.config.drill import DrillSection
 from stormsail.platform.config.dump import dump_config
-from stormsail.platform.config.model import (
-    AlertsSection,
-    DrillSection,
-    ModelSection,
-    OptimizerSection,
-    RunConfig,
-    TrackingSection,
-)
+from stormsail.platform.config.infrastructure import TrackingSection
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.training import ModelSection, OptimizerSection
 from stormsail.platform.errors import ConfigError
 from stormsail.tuning.settings import ProxySection, SweepConfig
 from stormsail.tuning.space import Trial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stormsail.platform.config.model import DataSection
+from stormsail.platform.config.training import DataSection
 from stormsail.platform.data.source import DataSource
 from stormsail.platform.data.tokens import Sample
 from stormsail.platform.errors import UserCodeError

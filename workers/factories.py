@@ -18,7 +18,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from stormsail.platform.config.model import DataSection, ModelSection, OptimizerSection, RunConfig
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.training import DataSection, ModelSection, OptimizerSection
 from stormsail.platform.data.source import DataSource, stdlib_source, tokens_source
 from stormsail.platform.errors import ConfigError, StormsailError, UserCodeError
 from stormsail.workers.checked_source import CheckedSource, describe

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from stormsail.platform.config.model import (
+from stormsail.platform.config.drill import (
     Bf16OverflowFault,
     Fault,
     KillFault,

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stormsail.platform.config.builtin_args import TransformerArgs
-from stormsail.platform.config.model import ModelSection
+from stormsail.platform.config.training import ModelSection
 from stormsail.platform.errors import UserCodeError
 from stormsail.workers.probes import Observer
 

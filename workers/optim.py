@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from stormsail.platform.config.builtin_args import AdamWArgs
-from stormsail.platform.config.model import OptimizerSection
+from stormsail.platform.config.training import OptimizerSection
 
 _MATRIX_DIMS = 2
 _HIDDEN = "blocks."

@@ -11,7 +11,7 @@ from tiny_gpt import TinyGptConfig, TinyGptForCausalLM
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stormsail.platform.config.model import DataSection, ModelSection
+from stormsail.platform.config.training import DataSection, ModelSection
 from stormsail.workers.probes import Observer
 
 

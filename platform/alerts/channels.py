@@ -9,7 +9,7 @@ from stormsail.platform.alerts.mail import EmailChannel
 from stormsail.platform.alerts.others import AppriseChannel
 from stormsail.platform.alerts.references import references_of, resolve
 from stormsail.platform.alerts.slack import SlackChannel
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.errors import InternalError
 
 

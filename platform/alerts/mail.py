@@ -8,7 +8,7 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
 from stormsail.platform.alerts.delivery import DeliveryError
-from stormsail.platform.config.model import EmailSection
+from stormsail.platform.config.alerts import EmailSection
 
 _FIRST_PERMANENT = 500
 

@@ -25,7 +25,7 @@ from stormsail.platform.alerts.channels import make_channel, secret_of
 from stormsail.platform.alerts.delivery import Channel, DeliveryError
 from stormsail.platform.alerts.pacing import Outbox, Pace
 from stormsail.platform.alerts.references import kept_variables, scrub
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.errors import ConfigError
 
 LAST_WORDS_S = 30.0

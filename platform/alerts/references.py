@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.errors import ConfigError
 
 HIDDEN = "***"

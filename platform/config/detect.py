@@ -1,4 +1,4 @@
-"""When the numbers of a run are called trouble: the detectors' preset, and each threshold that may differ from it.
+"""When the numbers of a run are called trouble: dropped updates, the detectors' preset, and each threshold that may differ.
 
 A threshold that is null is that of the preset. The rules themselves, and what each preset sets, are shown by
 `stormsail backtest --list`, what is watched beside them stands in `workers/detect/beside.py`; tests keep the lists alike.
@@ -32,6 +32,17 @@ WITHOUT: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Sections whose rule a preset does not have, so that nothing set there has an effect."""
+
+
+class NonfiniteSection(Section):
+    """Non-finite gradients are never applied; this says how many dropped updates are too many."""
+
+    patience: Positive = Field(3, description="dropped updates in a row that open an incident")
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        0.3,
+        description="share of dropped updates among the last 20 or so steps beyond which they do so too, from the tenth on; "
+        "1: never",
+    )
 
 
 class ExplosionLimits(Section):
@@ -228,3 +239,20 @@ class DetectSection(Section):
             for key, value in getattr(self, section):
                 if value is not None:
                     yield f"detect.{section}.{key}"
+
+    def contradictions(self) -> Iterator[str]:
+        """What cannot all be meant here, one line each, beginning with the full key to change."""
+        spike = self.spike
+        if spike.needed is not None and spike.of is not None and spike.needed > spike.of:
+            yield f"detect.spike.needed: {spike.needed} of detect.spike.of, {spike.of}, can never happen"
+        for key in self.without_effect():
+            yield f"{key} has no effect with detect.preset {self.preset}, which has no such rule"
+        ranks = self.ranks
+        if 0 < ranks.incident_steps < ranks.watch_steps:
+            yield (
+                f"detect.ranks.incident_steps ({ranks.incident_steps}) must be at least detect.ranks.watch_steps "
+                f"({ranks.watch_steps}), or 0 for never"
+            )
+        rate = self.throughput
+        if rate.collapsed is not None and rate.recovered is not None and rate.collapsed >= rate.recovered:
+            yield f"detect.throughput.collapsed ({rate.collapsed:g}) must be below detect.throughput.recovered"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from stormsail.platform.config.builtin_args import PythonStdlibArgs, TokensArgs
-from stormsail.platform.config.model import DataSection
+from stormsail.platform.config.training import DataSection
 from stormsail.platform.data.corpus import python_stdlib, stdlib_name
 from stormsail.platform.data.tokens import Sample, TokenDataset
 from stormsail.platform.errors import ConfigError

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from stormsail.platform.config.model import StorageSection
+from stormsail.platform.config.infrastructure import StorageSection
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.storage.keys import is_key
 from stormsail.platform.storage.local import LocalStore

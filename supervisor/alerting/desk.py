@@ -20,7 +20,7 @@ from typing import Any
 
 from stormsail.platform.alerts.alert import Alert, Level
 from stormsail.platform.alerts.process import LAST_WORDS_S, SenderSettings
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.errors import FencedError, StorageError
 from stormsail.platform.journal_events import Event
 from stormsail.supervisor.alerting.policy import alert_for, for_level, unsettled

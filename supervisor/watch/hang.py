@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from stormsail.platform.config.model import HangSection
+from stormsail.platform.config.hang import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
 
 LEARNED = (Phase.STEP, Phase.SAVE)

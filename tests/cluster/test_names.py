@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from tests.support.machine import Ended, Machine, data, ending, kinds, of_kind
 
-from stormsail.platform.config.model import StorageSection
+from stormsail.platform.config.infrastructure import StorageSection
 from stormsail.platform.home import Home
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import places

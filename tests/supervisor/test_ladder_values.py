@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from stormsail.platform.config.model import LadderSection, RunConfig
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.repair import LadderSection
 from stormsail.platform.messages import CheckpointRef, FaultKind, Tier
 from stormsail.supervisor.ladder import CandidateCheckpoint, Fault, LadderPolicy, LadderState, decide
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stormsail.platform.config.model import DataSection, ModelSection, OptimizerSection
+from stormsail.platform.config.training import DataSection, ModelSection, OptimizerSection
 
 CURVATURES = (0.05, 0.4, 2.0)
 EDGE = 2.0 / max(CURVATURES)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from stormsail.platform.config.model import ModelSection, OptimizerSection
+from stormsail.platform.config.training import ModelSection, OptimizerSection
 
 
 def two_rates(section: OptimizerSection, named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:

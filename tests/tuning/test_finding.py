@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stormsail.platform.config.model import StorageSection
+from stormsail.platform.config.infrastructure import StorageSection
 from stormsail.platform.errors import NoSuchRunError
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace

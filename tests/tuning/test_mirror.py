@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stormsail.platform.config.model import RunConfig, TrackingSection
+from stormsail.platform.config.infrastructure import TrackingSection
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace
 from stormsail.tuning.answer import Answer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stormsail.platform.config.model import DataSection
+from stormsail.platform.config.training import DataSection
 from stormsail.platform.data.source import DataSource
 from stormsail.platform.data.tokens import Sample
 from stormsail.platform.errors import UserCodeError

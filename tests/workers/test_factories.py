@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from stormsail.platform.config.builtin_args import KINDS, builtins_of
-from stormsail.platform.config.model import DataSection, ModelSection, OptimizerSection
+from stormsail.platform.config.training import DataSection, ModelSection, OptimizerSection
 from stormsail.platform.data.tokens import write_shards
 from stormsail.platform.errors import ConfigError, UserCodeError
 from stormsail.workers import factories

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from stormsail.platform.config.model import Fault
+from stormsail.platform.config.drill import Fault
 from stormsail.workers.inject import DrillError, Injector
 
 FAULTS: TypeAdapter[Fault] = TypeAdapter(Fault)

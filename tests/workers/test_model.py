@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stormsail.platform.config.builtin_args import TransformerArgs
-from stormsail.platform.config.model import ModelSection, OptimizerSection
+from stormsail.platform.config.training import ModelSection, OptimizerSection
 from stormsail.platform.errors import UserCodeError
 from stormsail.workers.model import Transformer, build_transformer
 from stormsail.workers.optim import build_adamw

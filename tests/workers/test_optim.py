@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from stormsail.platform.config.model import OptimizerSection
+from stormsail.platform.config.training import OptimizerSection
 from stormsail.workers.optim import build_adamw
 
 SECTION = OptimizerSection(lr=0.01, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.3)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stormsail.platform.config.model import ModelSection
+from stormsail.platform.config.training import ModelSection
 from stormsail.workers.model import build_transformer
 from stormsail.workers.probes import StepProbe
 

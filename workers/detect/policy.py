@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from stormsail.platform.config.detect import DetectSection, RanksLimits
-from stormsail.platform.config.model import NonfiniteSection, RunConfig
+from stormsail.platform.config.detect import DetectSection, NonfiniteSection, RanksLimits
+from stormsail.platform.config.model import RunConfig
 from stormsail.workers.detect.beside import Beside
 from stormsail.workers.detect.rules.explosion import Explosion
 from stormsail.workers.detect.rules.nonfinite_rows import NonfiniteRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from stormsail.platform.config.model import ModelSection
+from stormsail.platform.config.training import ModelSection
 
 
 class Buggy(nn.Module):

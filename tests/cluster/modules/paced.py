@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from stormsail.platform.config.model import DataSection
+from stormsail.platform.config.training import DataSection
 from stormsail.platform.data.source import ShardSource
 from stormsail.platform.data.tokens import Sample, TokenDataset
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from stormsail.platform.config.model import OptimizerSection
+from stormsail.platform.config.training import OptimizerSection
 
 
 class Poisoned(torch.optim.AdamW):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormsail.platform.alerts.channels import make_channel, secret_of
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.errors import ConfigError, InternalError
 
 SECTION = AlertsSection.model_validate(

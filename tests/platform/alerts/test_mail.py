@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from stormsail.platform.alerts.delivery import DeliveryError
 from stormsail.platform.alerts.mail import EmailChannel
-from stormsail.platform.config.model import EmailSection
+from stormsail.platform.config.alerts import EmailSection
 
 pytestmark = pytest.mark.slow
 

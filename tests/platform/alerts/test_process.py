@@ -18,7 +18,7 @@ from tests.support.run_kit import within
 from stormsail.platform.alerts.delivery import DeliveryError
 from stormsail.platform.alerts.pacing import Pace
 from stormsail.platform.alerts.process import Sender, SenderSettings, senders_for, serve
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 
 FAST = Pace(group_s=0.01, every_s=0.01, give_up_s=60.0)
 

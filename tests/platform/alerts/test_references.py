@@ -15,7 +15,7 @@ from stormsail.platform.alerts.references import (
     resolve,
     scrub,
 )
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.errors import ConfigError
 
 MAIL = {"host": "mail", "sender": "a@x", "to": ["b@x"], "user": "me", "password": "env:PASSWORD"}

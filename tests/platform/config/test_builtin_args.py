@@ -14,7 +14,8 @@ from stormsail.platform.config.builtin_args import (
     builtins_of,
     with_builtin_defaults,
 )
-from stormsail.platform.config.model import ModelSection, RunConfig, TrainSection
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.training import ModelSection, TrainSection
 
 
 def test_a_built_in_is_found_with_and_without_the_prefix() -> None:

@@ -71,7 +71,7 @@ def test_what_makes_another_experiment_is_refused(key: str) -> None:
 
 def test_every_key_of_train_has_a_rule_of_its_own() -> None:
     from stormsail.platform.config.change import _RULES
-    from stormsail.platform.config.model import TrainSection
+    from stormsail.platform.config.training import TrainSection
 
     assert {f"train.{key}" for key in TrainSection.model_fields} <= _RULES.keys()
 

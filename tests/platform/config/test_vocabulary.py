@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stormsail.platform.config.model import OptimizerSection, RunConfig, TrainSection
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.config.training import OptimizerSection, TrainSection
 from stormsail.platform.config.vocabulary import Vocabulary, in_words, nearest, unknown_key_hint
 
 RUN = Vocabulary(RunConfig)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stormsail.platform.config.model import DataSection
+from stormsail.platform.config.training import DataSection
 from stormsail.platform.data.source import DataSource, ShardSource, stdlib_source, tokens_source
 from stormsail.platform.data.tokens import TokenDataset, write_shards
 from stormsail.platform.errors import ConfigError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stormsail.platform.config.model import StorageSection
+from stormsail.platform.config.infrastructure import StorageSection
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.storage.local import LocalStore
 from stormsail.platform.storage.open import address_from_config, check_url, open_store

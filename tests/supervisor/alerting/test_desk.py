@@ -13,7 +13,7 @@ from tests.support.ears import Webhook, webhook
 from tests.support.fragile_store import FragileStore
 from tests.support.run_kit import data_of, kinds, within
 
-from stormsail.platform.config.model import AlertsSection
+from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.errors import FencedError
 from stormsail.platform.journal import Journal
 from stormsail.supervisor.alerting import desk as desks

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.config.model import HangSection
+from stormsail.platform.config.hang import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
 from stormsail.supervisor.watch.hang import LEARNED, Limits, Progress, Watched, find_stuck, observe
 

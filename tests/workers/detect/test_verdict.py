@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.config.detect import DetectSection, RanksLimits, SpikeLimits
-from stormsail.platform.config.model import NonfiniteSection
+from stormsail.platform.config.detect import DetectSection, NonfiniteSection, RanksLimits, SpikeLimits
 from stormsail.platform.errors import StateMismatchError
 from stormsail.platform.messages import FaultKind
 from stormsail.workers.detect.policy import Policy, live_rules
