@@ -1,12 +1,13 @@
-"""What these tests share: a run that has happened, on a real store, to be read again."""
+"""What these tests share: a run that has happened, on a real store, to be read again, and one that goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.run_kit import LIMIT_S, Staff, beat
+from tests.support.fragile_store import FragileStore
+from tests.support.run_kit import KEEP_LITTLE, LIMIT_S, Staff, beat, small_config
 
 from stormsail.platform.config.dump import dump_config
 from stormsail.platform.messages import FaultKind, Incident
@@ -67,3 +68,12 @@ def eventful(staff: Staff) -> None:
 def past(played: Callable[[Play], RunPlace]) -> RunPlace:
     """A finished run with a spike."""
     return played(eventful)
+
+
+@pytest.fixture
+def staff(tmp_path: Path) -> Iterator[Staff]:
+    """Workers do steps of generation 1, on a store that can go away; as little is kept as may be."""
+    made = Staff(FragileStore(), tmp_path, small_config(checkpoint=KEEP_LITTLE))
+    made.begin()
+    yield made
+    made.close()

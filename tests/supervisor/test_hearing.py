@@ -16,7 +16,6 @@ from tests.support.run_kit import (
     checkpoint_meta,
     data_of,
     join_request,
-    kinds,
     log_steps,
     lost_process,
     small_config,
@@ -48,10 +47,6 @@ def staff(tmp_path: Path) -> Iterator[Staff]:
     made.close()
 
 
-def journal(staff: Staff) -> list[str]:
-    return kinds(Journal.read(staff.store))
-
-
 def phase_of(staff: Staff) -> RunPhase:
     return staff.ledger.phase
 
@@ -65,7 +60,7 @@ class TestJoining:
         for rank in (1, 0, 0):
             staff.hearing.join(join_request(rank))
         noted = data_of(Journal.read(staff.store), "world.formed")
-        assert journal(staff).count("world.formed") == 1
+        assert staff.journal.count("world.formed") == 1
         assert noted["world_size"] == 2
         assert [worker["host"] for worker in noted["workers"]] == ["host-0", "host-1"]
 
@@ -88,7 +83,7 @@ class TestJoining:
         staff.hearing.join(join_request(0, data="abc"))
         with pytest.raises(ConfigError, match="worker 1 reads other data than worker 0"):
             staff.hearing.join(join_request(1, data="xyz"))
-        assert "world.formed" not in journal(staff)
+        assert "world.formed" not in staff.journal
 
     def test_data_that_changed_since_the_run_began_are_an_error(self, staff: Staff) -> None:
         staff.ledger.note("world.formed", world_size=2, workers=[], data_digest="at the beginning")
@@ -117,7 +112,7 @@ class TestHeartbeats:
         for _ in range(2):
             staff.hearing.heartbeat(said)
         assert staff.ledger.record.ladder.healthy_steps == 2
-        assert journal(staff).count("spike.watch") == 1
+        assert staff.journal.count("spike.watch") == 1
 
     def test_a_slow_rank_is_noted_with_its_host(self, staff: Staff) -> None:
         for rank in (0, 1):
@@ -131,14 +126,14 @@ class TestHeartbeats:
         for step in range(200):
             now += 1.0 if 80 <= step < 140 else 0.2
             staff.hearing.heartbeat(beat(step=step, rows=(step_row(step, time_s=now),)))
-        kinds = journal(staff)
+        kinds = staff.journal
         assert (kinds.count("throughput.collapsed"), kinds.count("throughput.recovered")) == (1, 1)
 
     def test_lines_of_different_ranks_are_counted_apart(self, staff: Staff) -> None:
         for rank in (0, 1):
             line = (1, "checkpoint.missed", {"generation": 1, "step": 10, "rank": rank, "why": "slow"})
             staff.hearing.heartbeat(beat(rank=rank, lines=(line,)))
-        assert journal(staff).count("checkpoint.missed") == 2
+        assert staff.journal.count("checkpoint.missed") == 2
 
     def test_rows_of_an_older_generation_are_ignored(self, staff: Staff) -> None:
         staff.steps(0, 9)
@@ -161,7 +156,7 @@ class TestHeartbeats:
     def test_the_end_of_the_loop_is_kept_for_whoever_drives_the_run(self, staff: Staff) -> None:
         staff.hearing.heartbeat(beat(lines=((1, "loop.ended", {"outcome": "done", "step": 40, "applied": 40}),)))
         assert staff.hearing.loop_end == {"outcome": "done", "step": 40, "applied": 40}
-        assert "loop.ended" not in journal(staff)
+        assert "loop.ended" not in staff.journal
 
     def test_a_request_to_stop_is_the_answer(self, staff: Staff) -> None:
         staff.ledger.stop_reason = "lunch"
@@ -175,7 +170,7 @@ class TestHeartbeats:
         assert (staff.hearing.abort, staff.hearing.failures, staff.hearing.loop_end) == ("", [], {})
         line = (1, "spike.watch", {"step": 1, "reason": "z 7"})
         assert not staff.hearing.heartbeat(beat(attempt=2, lines=(line,))).abort
-        assert "spike.watch" in journal(staff)
+        assert "spike.watch" in staff.journal
 
     def test_workers_of_a_supervisor_that_was_replaced_are_told_to_leave(self, staff: Staff, tmp_path: Path) -> None:
         Ledger(staff.store, tmp_path / "rival", writer="rival", deadline_s=0.1).note("run.continued", config="{}")
@@ -190,9 +185,9 @@ class TestRecovery:
         staff.steps(0, 9)
         staff.hearing.incident(spike(9))
         staff.steps(0, 9)
-        assert journal(staff)[-1] == "recovery.first_step"
+        assert staff.journal[-1] == "recovery.first_step"
         staff.steps(10, 10)
-        assert "recovery.caught_up" in journal(staff)
+        assert "recovery.caught_up" in staff.journal
 
     def test_fp32_steps_of_tier_3_are_a_phase_of_their_own(self, staff: Staff) -> None:
         staff.steps(0, 9)
@@ -210,7 +205,7 @@ class TestIncidents:
     def test_an_incident_is_journalled_with_its_evidence_before_the_decision(self, staff: Staff) -> None:
         staff.steps(0, 9)
         directive = staff.hearing.incident(spike(9))
-        assert [kind for kind in journal(staff) if kind != "run.started"][-3:] == [
+        assert [kind for kind in staff.journal if kind != "run.started"][-3:] == [
             "fault.detected",
             "ladder.decided",
             "generation.created",
@@ -221,9 +216,9 @@ class TestIncidents:
     def test_an_older_generation_is_refused(self, staff: Staff) -> None:
         staff.steps(0, 9)
         staff.hearing.incident(spike(9))
-        before = journal(staff)
+        before = staff.journal
         assert staff.hearing.incident(spike(9)).stop_reason
-        assert journal(staff) == before
+        assert staff.journal == before
 
     def test_what_is_just_being_published_counts_for_the_decision(self, staff: Staff) -> None:
         staff.steps(0, 12)
@@ -236,7 +231,7 @@ class TestIncidents:
         staff.ledger.stop_reason = "enough"
         staff.ledger.move(RunEvent.STOP_ASKED)
         assert staff.hearing.incident(spike(9)).stop_reason == "enough"
-        assert "ladder.decided" not in journal(staff)
+        assert "ladder.decided" not in staff.journal
 
     def test_a_checkpoint_that_cannot_be_loaded_is_never_taken_again(self, staff: Staff) -> None:
         staff.steps(0, 22)

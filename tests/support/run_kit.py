@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import log_key
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
@@ -17,6 +18,7 @@ from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import write_part
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.journal import Journal
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import CheckpointRef, FaultKind, Heartbeat, JoinRequest, Phase, StepRow
 from stormsail.platform.storage.store import ObjectStore
@@ -32,6 +34,14 @@ from stormsail.supervisor.phases import RunEvent
 
 LIMIT_S = 60.0
 ELEMENTS = 8
+KEEP_LITTLE = {
+    "every_steps": 1,
+    "good_after_steps": 1,
+    "keep_last": 1,
+    "max_missed": 2,
+    "deadline_s": LIMIT_S,
+}
+"""The `checkpoint` section of a run that keeps as little as it may, so that a test sees deletions early."""
 
 
 def small_config(**changes: Any) -> RunConfig:
@@ -236,6 +246,16 @@ class Staff:
         assert self.committer.drain(LIMIT_S)
         self.ledger.note("checkpoint.good", step=step, generation=ref.generation)
         return Keyframe(part, tiny_shards(seed=step))
+
+    @property
+    def journal(self) -> list[str]:
+        """The kinds of what the journal on the store says, in order."""
+        return kinds(Journal.read(self.store))
+
+    @property
+    def steps_on_store(self) -> list[int]:
+        """The steps of the checkpoints that are there."""
+        return [commit.step for commit in scan_commits(self.store).commits]
 
     def close(self) -> None:
         """End the thread."""
