@@ -1,4 +1,4 @@
-"""S3 servers with faults."""
+"""S3 servers with faults, and a file for a journal."""
 
 from __future__ import annotations
 
@@ -37,3 +37,9 @@ def fake_address(fake_s3: FakeS3, tmp_path: Path) -> StoreAddress:
     return StoreAddress(
         "s3://bucket/run", endpoint=fake_s3.endpoint, region="us-east-1", credentials_file=str(keys), timeout_s=5.0
     )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where the journal keeps its lines on this machine."""
+    return tmp_path / "journal.jsonl"
