@@ -3,89 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.support.fragile_store import FragileStore
-from tests.support.run_kit import (
-    LIMIT_S,
-    data_of,
-    kinds,
-    log_steps,
-    lost_process,
-    numeric_fault,
-    small_config,
-    step_row,
-)
+from tests.support.decider_desk import Desk
+from tests.support.run_kit import LIMIT_S, data_of, lost_process, numeric_fault, small_config
 
-from stormsail.platform.checkpoint.keys import generation_key, log_key
+from stormsail.platform.checkpoint.keys import generation_key
 from stormsail.platform.checkpoint.lines import Generation, create_generation, list_generations
-from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import FencedError, StorageError
 from stormsail.platform.journal import Journal
-from stormsail.platform.messages import CheckpointRef, Directive, FaultKind, LogSpan, Tier
+from stormsail.platform.messages import CheckpointRef, FaultKind, Tier
 from stormsail.supervisor import deciding
-from stormsail.supervisor.deciding import Decider
 from stormsail.supervisor.faults import Described
-from stormsail.supervisor.ladder import Fault, observe
-from stormsail.supervisor.ledger import Ledger
+from stormsail.supervisor.ladder import Fault
 from stormsail.supervisor.phases import RunEvent, RunPhase
 
 DECISIONS = ["ladder.decided", "generation.created"]
-
-
-class Desk:
-    """A decider with its ledger and a store that can go away."""
-
-    def __init__(self, folder: Path, config: RunConfig, **more: Any) -> None:
-        self.store = FragileStore()
-        self.config = config
-        self.folder = folder
-        self.generations: list[int] = []
-        self.ledger = Ledger(self.store, folder, writer="one", deadline_s=config.journal.deadline_s)
-        self.decider = self.hire(**more)
-
-    def hire(self, *, stop_step: int | None = None, **more: Any) -> Decider:
-        return Decider(
-            self.config,
-            self.ledger,
-            self.store,
-            owner="test",
-            stop_step=stop_step,
-            on_generation=self.generations.append,
-            **more,
-        )
-
-    def succeed(self, **more: Any) -> None:
-        """Another supervisor takes over."""
-        self.ledger.flush(LIMIT_S)
-        self.ledger = Ledger(self.store, self.folder / "next", writer="two", deadline_s=0.1)
-        self.decider = self.hire(**more)
-
-    def run_to(self, step: int, *, checkpoints: tuple[int, ...] = (), good: bool = True) -> None:
-        """Do steps up to before `step`, with commits on the way."""
-        generation = self.ledger.record.generation
-        if self.ledger.phase is RunPhase.WAITING:
-            self.ledger.move(RunEvent.RESOURCES_READY)
-        if self.ledger.phase in (RunPhase.STARTING, RunPhase.RECOVERING):
-            self.ledger.move(RunEvent.STEPPING)
-        for done in range(self.ledger.position, step):
-            self.ledger.add_row(step_row(done, generation=generation))
-        for at in checkpoints:
-            self.ledger.note("checkpoint.committed", step=at, generation=generation, digest=f"d{at}", finite=True)
-            if good:
-                self.ledger.note("checkpoint.good", step=at, generation=generation)
-
-    def decide(self, fault: Fault, described: Described | None = None) -> Directive:
-        self.ledger.move(RunEvent.FAULT)
-        directive = self.decider.decide(fault, described)
-        if not directive.stop_reason and not fault.kind.numeric:
-            self.ledger.move(RunEvent.RESTART)
-        return directive
-
-    @property
-    def journal(self) -> list[str]:
-        return kinds(Journal.read(self.store))
 
 
 @pytest.fixture
@@ -310,104 +243,6 @@ class TestWhereAllIsDamaged:
         assert "all checkpoints are damaged: 1/10, 1/20" in directive.stop_reason
         assert (desk.ledger.record.outcome, desk.ledger.record.exit_code) == ("failed", 3)
         assert desk.generations == [1]
-
-
-class TestGradientLog:
-    """Killed at step 17 with a checkpoint of step 10, and steps 10 to 16 in the log."""
-
-    @pytest.fixture
-    def desk(self, tmp_path: Path) -> Desk:
-        made = Desk(tmp_path, small_config(checkpoint={"gradient_log": "store"}))
-        made.decider.start()
-        made.run_to(17, checkpoints=(10,))
-        log_steps(made.store, 1, 8, 17)
-        return made
-
-    def test_the_run_goes_on_where_the_log_ends_and_the_generation_forks_there(self, desk: Desk) -> None:
-        directive = desk.decide(lost_process(17))
-        assert (directive.restore, directive.replay) == (CheckpointRef(1, 10), (LogSpan(1, 10, 17),))
-        assert directive.first_step == 17
-        made = list_generations(desk.store)[-1]
-        assert (made.number, made.parent, made.fork_step) == (2, 1, 17)
-        assert desk.ledger.position == 17
-        assert desk.ledger.losses_between(0, 40) == tuple((step, 5.0 - 0.01 * step) for step in range(17))
-
-    def test_the_checkpoint_stays_on_the_line(self, desk: Desk) -> None:
-        desk.decide(lost_process(17))
-        assert [item.ref for item in desk.ledger.candidates()] == [CheckpointRef(1, 10)]
-
-    def test_a_second_loss_before_the_next_checkpoint_goes_on_through_both(self, desk: Desk) -> None:
-        desk.decide(lost_process(17))
-        desk.run_to(19)
-        state, _ = observe(desk.ledger.record.ladder, 18, True, desk.decider.policy)
-        desk.ledger.set_ladder(state)
-        log_steps(desk.store, 2, 17, 19)
-        directive = desk.decide(lost_process(19))
-        assert directive.tier is Tier.RESUME
-        assert directive.replay == (LogSpan(1, 10, 17), LogSpan(2, 17, 19))
-
-    def test_a_supervisor_that_takes_over_uses_it_too(self, desk: Desk) -> None:
-        desk.succeed()
-        assert desk.decider.start().replay == (LogSpan(1, 10, 17),)
-
-    def test_what_is_missing_of_the_last_step_is_noted(self, desk: Desk) -> None:
-        desk.store.delete(log_key(1, 16, 1))
-        assert desk.decide(lost_process(17)).first_step == 16
-        noted = data_of(desk.ledger.look((0, 0)).events, "log.found")
-        assert (noted["from_step"], noted["why_not_further"]) == (10, "step 16: rank 1 did not log it")
-
-    def test_a_numeric_fault_goes_back_without_it(self, desk: Desk) -> None:
-        directive = desk.decide(numeric_fault(17, onset=16))
-        assert (directive.restore, directive.replay) == (CheckpointRef(1, 10), ())
-
-    def test_inside_an_open_numeric_episode_it_is_not_used(self, desk: Desk) -> None:
-        desk.decide(numeric_fault(17, onset=16))
-        desk.run_to(15)
-        log_steps(desk.store, 2, 10, 15)
-        assert desk.decide(lost_process(15)).replay == ()
-
-    def test_tier_two_does_not_use_it(self, desk: Desk) -> None:
-        desk.decide(lost_process(17))
-        desk.run_to(17)
-        second = desk.decide(lost_process(17))
-        assert (second.tier, second.replay) == (Tier.ROLLBACK, ())
-
-    def test_what_a_rolled_back_generation_logged_is_not_used(self, desk: Desk) -> None:
-        for _ in range(2):  # the second one is tier 2, and goes back to the initial state
-            desk.decide(lost_process(17))
-            desk.run_to(desk.ledger.position)
-        assert desk.ledger.position == 0
-        desk.succeed()
-        log_steps(desk.store, 1, 0, 8)
-        assert desk.decider.start().replay == ()
-
-    def test_a_run_that_keeps_none_looks_for_none(self, tmp_path: Path) -> None:
-        desk = Desk(tmp_path / "other", small_config())
-        desk.decider.start()
-        desk.run_to(17, checkpoints=(10,))
-        log_steps(desk.store, 1, 8, 17)
-        assert desk.decide(lost_process(17)).replay == ()
-
-    def test_a_log_that_was_refused_at_a_step_is_used_up_to_it(self, desk: Desk) -> None:
-        assert desk.decide(lost_process(17)).replay
-        again = desk.decider.decide_again(log_until=13)
-        assert (again.tier, again.restore, again.replay) == (Tier.RESUME, CheckpointRef(1, 10), (LogSpan(1, 10, 13),))
-        assert [step for step, _ in again.expected_losses] == [13, 14, 15, 16]
-
-    def test_a_log_that_was_refused_at_its_first_step_is_not_asked_for_again(self, desk: Desk) -> None:
-        assert desk.decide(lost_process(17)).replay
-        again = desk.decider.decide_again(log_until=10)
-        assert (again.tier, again.restore, again.replay) == (Tier.RESUME, CheckpointRef(1, 10), ())
-        made = list_generations(desk.store)[-1]
-        assert (made.parent, made.fork_step) == (1, 10)
-        assert [step for step, _ in again.expected_losses] == [10, 11, 12, 13, 14]
-
-    def test_a_place_that_cannot_be_listed_costs_the_log_and_not_the_run(self, desk: Desk, tmp_path: Path) -> None:
-        elsewhere = FragileStore()
-        elsewhere.go_down()
-        desk.decider = desk.hire(log_source=elsewhere)
-        assert desk.decide(lost_process(17)).replay == ()
-        assert "Nobody answers" in data_of(desk.ledger.look((0, 0)).events, "log.found")["why_not_further"]
 
 
 class TestShadowMode:
