@@ -22,8 +22,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from tests.platform.checkpoint.conftest import Kit
-from tests.platform.checkpoint.histories import History, play
+from tests.platform.checkpoint.history import History
 from tests.platform.checkpoint.oracle import harm, judge
+from tests.platform.checkpoint.playing import play
 
 from stormsail.platform.console import emit
 

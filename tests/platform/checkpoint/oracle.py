@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.platform.checkpoint.conftest import State
-from tests.platform.checkpoint.histories import SHAPES, History
+from tests.platform.checkpoint.history import SHAPES, History
 
 from stormsail.platform.checkpoint.commits import Problem, scan_commits
 from stormsail.platform.checkpoint.folding import folded

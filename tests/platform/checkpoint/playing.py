@@ -1,15 +1,12 @@
-"""Whole histories of a run, drawn from a seed and played with the real writer, reader, retention and collector."""
+"""Plays a history: saves, retention, sweeps, folds and new generations, as drawn, with the real code and its faults."""
 
 from __future__ import annotations
 
 import itertools
-import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tests.platform.checkpoint.conftest import Kit, State
+from tests.platform.checkpoint.history import SHAPES, Held, History
 
 from stormsail.platform.checkpoint.chain import Chain, ChainPolicy, choose, extend
 from stormsail.platform.checkpoint.collector import collect, collect_litter
@@ -19,155 +16,15 @@ from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.manifest import RankPart
 from stormsail.platform.checkpoint.retention import Keep, retain
-from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.writer import commit
 from stormsail.platform.errors import CheckpointError, StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef
-from stormsail.platform.storage.memory import MemoryStore
-from stormsail.platform.storage.store import ObjectInfo, ObjectStore
+from stormsail.platform.storage.store import ObjectStore
 
 T = TypeVar("T")
 
-SHAPES: dict[str, tuple[int, ...]] = {"embed": (9, 4), "norm": (5,)}
 POLICY = ChainPolicy(max_deltas=3)
 GRACE_S = 100.0
-
-
-class FlakyStore(MemoryStore):
-    """A store in memory that goes away at a chosen operation, for so many operations; then it works again.
-
-    What is put while it is away may arrive all the same: only the answer is lost.
-    """
-
-    fail_at = -1
-    away_for = 1
-    arrives = False
-
-    def put(
-        self, key: str, data: bytes | memoryview, *, if_none_match: bool = False, if_match: str | None = None
-    ) -> ObjectInfo:
-        if self._is_away():
-            if self.arrives:
-                super().put(key, data, if_none_match=if_none_match, if_match=if_match)
-            raise _slow_down(key)
-        return super().put(key, data, if_none_match=if_none_match, if_match=if_match)
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        self._check(key)
-        return super().get(key, start=start, end=end)
-
-    def head(self, key: str) -> ObjectInfo:
-        self._check(key)
-        return super().head(key)
-
-    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        self._check(prefix)
-        return super().list(prefix, start_after=start_after)
-
-    def delete(self, key: str) -> None:
-        self._check(key)
-        super().delete(key)
-
-    def go_away(self, fail_at: int, *, away_for: int = 1, arrives: bool = False) -> None:
-        """Fail from the operation `fail_at` (1: the next one) on."""
-        self.fail_at, self.away_for, self.arrives = fail_at, away_for, arrives
-
-    def come_back(self) -> None:
-        """Work again."""
-        self.fail_at = -1
-
-    def _is_away(self) -> bool:
-        if self.fail_at < 0:
-            return False
-        self.fail_at = max(0, self.fail_at - 1)
-        if self.fail_at == 0:
-            self.away_for -= 1
-            if self.away_for <= 0:
-                self.fail_at = -1
-            return True
-        return False
-
-    def _check(self, key: str) -> None:
-        if self._is_away():
-            raise _slow_down(key)
-
-
-def _slow_down(key: str) -> StorageUnavailableError:
-    return StorageUnavailableError("503 SlowDown", where=key)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A save whose ranks have written, and which nobody has committed yet."""
-
-    ref: CheckpointRef
-    world_size: int
-    parts: list[RankPart]
-
-
-@dataclass
-class History:
-    """What was played, and what must therefore be true.
-
-    Attributes:
-        saved: Every state that a save was begun with.
-        promised: What was committed, and not given up by retention since: it has to be there.
-        held: What an old world may still commit, long after it was cut off.
-        pinned: What a person wants kept.
-        dropped: Folded ones whose differences began to go.
-        folds: What had been folded when the playing was over.
-        story: One line for each thing that happened, to be printed when a case fails.
-        tally: How often each kind of thing happened.
-    """
-
-    seed: int
-    kit: Kit
-    random: random.Random
-    now_s: float = 1000.0
-    generation: int = 1
-    world_size: int = 1
-    step: int = 0
-    chain: Chain = field(default_factory=Chain)
-    keyframes: list[Keyframe] = field(default_factory=list)
-    saved: dict[CheckpointRef, State] = field(default_factory=dict)
-    promised: set[CheckpointRef] = field(default_factory=set)
-    held: list[Held] = field(default_factory=list)
-    pinned: set[CheckpointRef] = field(default_factory=set)
-    dropped: set[CheckpointRef] = field(default_factory=set)
-    folds: frozenset[CheckpointRef] = frozenset()
-    story: list[str] = field(default_factory=list)
-    tally: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.store = FlakyStore(clock=lambda: self.now_s)
-        self.state = self.kit.state(self.seed, SHAPES)
-        self.world_size = self.random.randint(1, 3)
-        ensure_format(self.store)
-        self.kit.generation(self.store, 1)
-
-    def note(self, kind: str, text: str = "") -> None:
-        self.tally[kind] += 1
-        self.story.append(f"{kind} {text}".strip())
-
-    def happens(self, share: float) -> bool:
-        return self.random.random() < share
-
-    def draw_deadly(self, share: float, most: int) -> ObjectStore:
-        """The store, or one that dies after some operations."""
-        if not self.happens(share):
-            return self.store
-        limit, takes_effect = self.random.randrange(most), self.happens(0.5)
-        self.note("dying", f"after {limit}, last one counts: {takes_effect}")
-        return self.kit.crashing(self.store, limit, takes_effect=takes_effect)
-
-    def draw_stall(self, share: float, most: int) -> bool:
-        """Whether the store goes away for a while, soon."""
-        if not self.happens(share):
-            return False
-        soon, long, arrives = self.random.randint(1, most), self.random.randint(1, 4), self.happens(0.5)
-        self.note("stall", f"at operation {soon} for {long}, puts arrive: {arrives}")
-        self.store.go_away(soon, away_for=long, arrives=arrives)
-        return True
 
 
 def save(history: History) -> None:
