@@ -39,7 +39,8 @@ from stormsail.supervisor.evidence.everywhere import look_everywhere
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.phases import RunPhase
 from stormsail.supervisor.room import give_back
-from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
+from stormsail.supervisor.run import ClusterHands, RunSupervisor
+from stormsail.supervisor.run_spec import RunSpec
 from stormsail.supervisor.vaults import Vaults, own_environment
 from stormsail.workers import quiet
 from stormsail.workers.entry import NAMESPACE, Assignment
@@ -163,23 +164,23 @@ class SupervisorActor:
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def incident(self, incident: Incident) -> Directive:
-        """See `Hearing.incident`."""
-        return self._run.hearing.incident(incident)
+        """See `Answering.incident`."""
+        return self._run.answering.incident(incident)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
-        """See `Hearing.replayed`."""
-        return self._run.hearing.replayed(incident, result)
+        """See `Answering.replayed`."""
+        return self._run.answering.replayed(incident, result)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
-        """See `Hearing.restore_failed`."""
-        return self._run.hearing.restore_failed(ref, problem)
+        """See `Answering.restore_failed`."""
+        return self._run.answering.restore_failed(ref, problem)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
-        """See `Hearing.replay_failed`."""
-        return self._run.hearing.replay_failed(generation, step, problem)
+        """See `Answering.replay_failed`."""
+        return self._run.answering.replay_failed(generation, step, problem)
 
     @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:

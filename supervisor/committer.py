@@ -19,6 +19,9 @@ from stormsail.platform.errors import CheckpointError, StorageError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
 
+# How long a decision, or the end of an attempt, waits for a save that all ranks have written.
+SETTLE_S = 30.0
+
 _log = logging.getLogger("stormsail.committer")
 
 

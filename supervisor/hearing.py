@@ -1,4 +1,4 @@
-"""What workers say to the supervisor, and what it answers: joins, heartbeats, incidents, parts, last words.
+"""What workers say to the supervisor, and what it knows of each from that: joins, heartbeats, parts, last words.
 
 Called by Ray in many threads; the ledger's lock orders them.
 """
@@ -11,35 +11,19 @@ from typing import Any
 
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.diagnosis import Diagnosis, ReplayResult
 from stormsail.platform.errors import ConfigError, FencedError
-from stormsail.platform.messages import (
-    CheckpointRef,
-    Directive,
-    FaultKind,
-    Heartbeat,
-    HeartbeatReply,
-    Incident,
-    JoinRequest,
-    Placement,
-    StepRow,
-    Tier,
-    WorkerFailure,
-)
-from stormsail.supervisor import ladder
+from stormsail.platform.messages import Heartbeat, HeartbeatReply, JoinRequest, Placement, WorkerFailure
+from stormsail.supervisor.answering import Answering
 from stormsail.supervisor.committer import Committer
 from stormsail.supervisor.deciding import Decider
-from stormsail.supervisor.diagnose import left_out, mildest_tier
-from stormsail.supervisor.diagnosing import Diagnosing
 from stormsail.supervisor.keeping import Keeper
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent, RunPhase
-from stormsail.supervisor.watch import hang, throughput
+from stormsail.supervisor.progress import Progress
+from stormsail.supervisor.watch import hang
 from stormsail.supervisor.watch.waiting import Wait, describe
-from stormsail.workers.detect.beside import Beside
 
-SETTLE_S = 30.0
 _PLACEMENT_WAIT_S = 2.0
 
 
@@ -49,7 +33,8 @@ class Hearing:
     Args:
         config: The run.
         ledger: What is known.
-        decider: Answers incidents.
+        decider: Knows what workers are to do.
+        answering: Answers what rank 0 asks in the same attempt.
         keeper: Knows about checkpoints.
         committer: Gathers parts.
         membership: Forms worlds.
@@ -61,6 +46,7 @@ class Hearing:
         ledger: Ledger,
         *,
         decider: Decider,
+        answering: Answering,
         keeper: Keeper,
         committer: Committer,
         membership: Membership,
@@ -71,16 +57,14 @@ class Hearing:
         self._keeper = keeper
         self._committer = committer
         self._membership = membership
-        self._diagnosis = Diagnosing(config, ledger)
+        self._answering = answering
+        self._progress = Progress(config, ledger, decider=decider, keeper=keeper)
         # Deciding and loading may wait for a store that is away, and that is no hanging.
         patience_s = config.cluster.start_timeout_s + config.journal.deadline_s
         self._limits = hang.Limits.of(config.hang, step_s=config.cluster.step_timeout_s, other_s=patience_s)
-        self._rates = Beside.of(config.detect).throughput
         self._watched = hang.Watched()
         self._evidence_wanted = False
-        self._throughput = throughput.Throughput()
         self._last_line: dict[tuple[int, int], int] = {}
-        self._listening = False
         self._begun_s = time.monotonic()
         self.abort = ""
         self.stuck_rank = -1
@@ -92,17 +76,17 @@ class Hearing:
     def begin(self, attempt: int) -> None:
         """A new attempt starts: what was heard of the one before counts no more."""
         with self._ledger.lock:
-            self._listening = True
+            self._answering.begin()
             self.abort, self.failures, self.fired_s, self.loop_end = "", [], None, {}
             self.stuck_rank, self.flights, self._watched = -1, {}, hang.Watched()
             self._begun_s = time.monotonic()
-            self._throughput = throughput.Throughput()
+            self._progress.begin()
             self._last_line = {key: number for key, number in self._last_line.items() if key[0] == attempt}
 
     def end(self) -> None:
         """The attempt is over: a decision that was asked for in it is not taken any more, and nobody in it hangs."""
         with self._ledger.lock:
-            self._listening = False
+            self._answering.end()
             self._watched = hang.Watched()
 
     # --------------------------------------------------------------------- joining
@@ -183,7 +167,7 @@ class Hearing:
 
     def waiting(self) -> Wait | None:
         """What holds up the first step of the attempt, or None; takes no lock of the ledger's."""
-        if not self._listening or self._ledger.phase not in (RunPhase.STARTING, RunPhase.RECOVERING):
+        if not self._answering.listening or self._ledger.phase not in (RunPhase.STARTING, RunPhase.RECOVERING):
             return None
         return describe(
             self._watched,
@@ -204,54 +188,14 @@ class Hearing:
     def end_attempt(self, attempt: int, reason: str, *, rank: int) -> None:
         """Tell all workers of an attempt to leave, because one of them is stuck; too late for one that is over."""
         with self._ledger.lock:
-            if self._listening and attempt == self._ledger.record.attempt:
+            if self._answering.listening and attempt == self._ledger.record.attempt:
                 self.abort, self.stuck_rank = self.abort or reason, rank
 
     def _take(self, beat: Heartbeat) -> None:
         for row in beat.rows:
-            self._take_row(row)
+            self._progress.take(row)
         for number, kind, fields in beat.lines:
             self._take_line(beat, number, kind, dict(fields))
-
-    def _take_row(self, row: StepRow) -> None:
-        if self._ledger.is_replayed(row):
-            self._ledger.add_replayed(row)
-            return
-        if not self._ledger.add_row(row):
-            return
-        self._move_on(row)
-        self._watch_throughput(row)
-        healthy = row.outcome != "dropped" and not row.flagged
-        state, notes = ladder.observe(self._ledger.record.ladder, row.step, healthy, self._decider.policy)
-        self._ledger.set_ladder(state)
-        for note in notes:
-            tier = str(note.tier) if note.tier else None
-            self._ledger.note(note.kind, step=row.step, episode=note.episode, tier=tier, state=state.to_json())
-        if healthy:
-            self._keeper.promote(row.step)
-
-    def _move_on(self, row: StepRow) -> None:
-        decider = self._decider
-        if self._ledger.phase in (RunPhase.STARTING, RunPhase.RECOVERING):
-            replaying = decider.directive is not None and decider.directive.fp32_until is not None
-            inside = replaying and row.precision == "fp32"
-            self._ledger.move(RunEvent.REPLAY_BEGUN if inside else RunEvent.STEPPING)
-        if decider.first_step_of == row.generation:
-            decider.first_step_of = None
-            self._ledger.note("recovery.first_step", step=row.step, at_s=row.time_s)
-        if decider.caught_up_at is not None and row.step > decider.caught_up_at:
-            decider.caught_up_at = None
-            self._ledger.note("recovery.caught_up", step=row.step, at_s=row.time_s)
-
-    def _watch_throughput(self, row: StepRow) -> None:
-        self._throughput, change = throughput.observe(self._throughput, row, self._rates)
-        if change is not None:
-            self._ledger.note(
-                "throughput.collapsed" if change.collapsed else "throughput.recovered",
-                step=change.step,
-                tokens_per_s=change.tokens_per_s,
-                usual_tokens_per_s=change.usual_tokens_per_s,
-            )
 
     def _take_line(self, beat: Heartbeat, number: int, kind: str, fields: dict[str, Any]) -> None:
         key = (beat.attempt, beat.rank)
@@ -262,7 +206,7 @@ class Hearing:
         elif kind == "checkpoint.missed":
             self._keeper.missed(int(fields["generation"]), int(fields["step"]), str(fields["why"]))
         elif kind == "incident.shadowed":
-            self._shadowed(fields)
+            self._answering.shadowed(fields)
         else:
             if kind in ("rank.slow", "rank.stalled"):
                 fields["host"] = self._membership.host_of(int(fields["rank"]))
@@ -271,95 +215,12 @@ class Hearing:
             self._ledger.note(kind, **fields)
         self._last_line[key] = number  # now: what could not be noted, as the disk was full, is said again
 
-    def _shadowed(self, fields: dict[str, Any]) -> None:
-        """Shadow mode: say what would have been done about an incident; training has gone on already."""
-        incident = Incident(**fields | {"kind": FaultKind(fields["kind"])})
-        likely = self._diagnosis.hint(incident)
-        decision = self._decider.would_decide(_fault(incident))
-        told = decision.to_json()
-        self._ledger.note(
-            "ladder.shadowed",
-            step=incident.step,
-            kind=str(incident.kind),
-            onset=incident.onset,
-            severity=incident.severity,
-            evidence=incident.evidence,
-            error=str(incident.evidence.get("reason", "")),
-            diagnosis=likely,
-            action=decision.action,
-            reason=decision.reason,
-            tier=told["tier"],
-            restore=told["restore"],
-        )
-
     def _replay_ended(self) -> dict[str, Any]:
         if self._ledger.phase is RunPhase.REPLAYING:
             self._ledger.move(RunEvent.REPLAY_ENDED)
         return asdict(self._ledger.replay_verdict())
 
-    # ------------------------------------------------------------------- incidents
-
-    def incident(self, incident: Incident) -> Directive:
-        """Rank 0 needs a decision; every rank obeys the answer, or carries out the experiment that it asks for."""
-        with self._ledger.lock:
-            if not self._is_current(incident):
-                return self._too_late()
-            if self._ledger.stop_reason:
-                # No repair for a run that ends anyway: the newest committed state stands.
-                return Directive(incident.generation, stop_reason=self._ledger.stop_reason)
-            self._ledger.move(RunEvent.FAULT)
-            reason = str(incident.evidence.get("reason", ""))
-            self._ledger.note(
-                "fault.detected",
-                step=incident.step,
-                kind=str(incident.kind),
-                onset=incident.onset,
-                severity=incident.severity,
-                evidence=incident.evidence,
-                error=reason,
-            )
-        # Not under the lock: what is being published must be able to note that it was.
-        self._committer.settle(SETTLE_S)
-        with self._ledger.lock:
-            # Meanwhile the attempt may have broken off, and that fault been answered: one fault, one decision.
-            if not self._is_current(incident):
-                return self._too_late()
-            plan = self._diagnosis.plan(incident)
-            if plan is not None:
-                return Directive(incident.generation, experiment=plan, reason="find out what it was")
-            return self._decider.decide(_fault(incident))
-
-    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
-        """The experiment is done: judge it, and decide."""
-        with self._ledger.lock:
-            if not self._is_current(incident):
-                return self._too_late()
-            found = self._diagnosis.conclude(incident, result)
-            return self._decider.decide(_fault(incident, found))
-
-    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
-        """A checkpoint could not be loaded: it is never taken again, and the question is asked again."""
-        with self._ledger.lock:
-            directive = self._decider.directive
-            if not self._listening or directive is None or directive.restore != ref:
-                return self._too_late()
-            self._ledger.note("checkpoint.corrupt", step=ref.step, generation=ref.generation, problem=problem)
-            return self._decider.decide_again()
-
-    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
-        """The gradient log cannot be used from a step on: those are computed again, after what leads up to it."""
-        with self._ledger.lock:
-            directive = self._decider.directive
-            if not self._listening or directive is None or directive.generation != generation:
-                return self._too_late()
-            self._ledger.note("log.refused", step=step, generation=generation, problem=problem)
-            return self._decider.decide_again(log_until=step)
-
-    def _is_current(self, incident: Incident) -> bool:
-        return self._listening and incident.generation == self._ledger.record.generation
-
-    def _too_late(self) -> Directive:
-        return Directive(self._ledger.record.generation, stop_reason="an older generation asked")
+    # --------------------------------------------------- saves, drills, last words
 
     def part_written(self, part: RankPart, meta: CheckpointMeta | None, took_s: float) -> None:
         """A rank has written its part of a save."""
@@ -376,19 +237,3 @@ class Hearing:
         with self._ledger.lock:
             if failure.attempt == self._ledger.record.attempt:
                 self.failures.append(failure)
-
-
-def _fault(incident: Incident, found: Diagnosis | None = None) -> ladder.Fault:
-    detail = str(incident.evidence.get("reason", ""))
-    if found is not None:
-        detail += f"; diagnosis: {found.cause}, {found.confidence:.0%} sure"
-    return ladder.Fault(
-        kind=incident.kind,
-        step=incident.step,
-        onset=incident.onset,
-        time_s=time.time(),
-        signature=str(incident.kind),
-        detail=detail,
-        mildest=Tier.RESUME if found is None else mildest_tier(found),
-        suspects=() if found is None else left_out(found),
-    )

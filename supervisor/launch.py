@@ -34,7 +34,7 @@ from stormsail.supervisor.alerting.desk import VARIABLES
 from stormsail.supervisor.host.client import connect_ray, ensure_host, own_host
 from stormsail.supervisor.ledger import Snapshot
 from stormsail.supervisor.record import Record, fold
-from stormsail.supervisor.run import RunSpec
+from stormsail.supervisor.run_spec import RunSpec
 from stormsail.workers.quiet import mute_error_feed
 
 _ANSWER_LIMIT_S = 60.0

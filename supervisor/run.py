@@ -6,12 +6,11 @@ the ledger, and so in the journal, and a new supervisor takes over where the old
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from stormsail.platform.checkpoint.log_place import LogPlace
@@ -23,68 +22,30 @@ from stormsail.platform.errors import (
     FencedError,
     InternalError,
     StorageError,
-    StorageUnavailableError,
     StormsailError,
 )
 from stormsail.platform.home import Home
 from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.messages import Directive, FaultKind
 from stormsail.platform.storage.open import open_store
-from stormsail.platform.storage.store import StoreAddress
-from stormsail.supervisor import faults, mirror
+from stormsail.supervisor import ending, faults, mirror
 from stormsail.supervisor.alerting.desk import AlertDesk
+from stormsail.supervisor.answering import Answering
 from stormsail.supervisor.attempt_result import AttemptResult
-from stormsail.supervisor.committer import Committer
+from stormsail.supervisor.committer import SETTLE_S, Committer
 from stormsail.supervisor.compacting import Compactor
 from stormsail.supervisor.deciding import Decider
 from stormsail.supervisor.evidence.collecting import HangCollector, Look
-from stormsail.supervisor.hearing import SETTLE_S, Hearing
+from stormsail.supervisor.hearing import Hearing
 from stormsail.supervisor.keeping import Keeper
 from stormsail.supervisor.ledger import Ledger, Snapshot, parent_of
 from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent
-from stormsail.supervisor.watch import outage
+from stormsail.supervisor.run_spec import RunSpec
+from stormsail.supervisor.ticking import LEASE_TTL_S, Ticker
 from stormsail.supervisor.writing_report import store_report
 
-LEASE_TTL_S = 30.0
-_TICK_S = 1.0
-_FLUSH_EVERY_S = 5.0
 _MOST_STARTS_WITHOUT_ROOM = 3
-
-
-@dataclass(frozen=True, slots=True)
-class RunSpec:
-    """What a supervisor is started with; the rest it finds in the journal.
-
-    Attributes:
-        actor: Its own actor name.
-        name: The run's name.
-        config: Configuration as dumped JSON.
-        store: The run's store.
-        folder: The run's local folder: logs, the journal's local file, Ray's own files.
-        ray_path: Where Ray keeps its files; shared by all nodes if there are several.
-        import_paths: Folders that the user's modules are imported from.
-        version: Version of the package, which every node must have.
-        owner_id: Names this claim on the run; a supervisor that Ray restarts is the same owner.
-        changes: What the configuration changed against the stored one, for the journal.
-        stop_step: Step to end at instead of `train.steps`, or None.
-        take_over: Whether an expired lease may be taken over.
-        env: Variables for the run's processes that Ray's own environment does not hold.
-    """
-
-    actor: str
-    name: str
-    config: str
-    store: StoreAddress
-    folder: str
-    ray_path: str
-    import_paths: tuple[str, ...]
-    version: str
-    owner_id: str
-    changes: tuple[str, ...] = ()
-    stop_step: int | None = None
-    take_over: bool = False
-    env: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +99,7 @@ class RunSupervisor:
         self._hands = hands
         self._owner = owner
         self._store = open_store(spec.store)
-        self._lease = RunLease.acquire(
+        lease = RunLease.acquire(
             self._store,
             LeaseOwner.here(spec.owner_id),
             ttl_s=LEASE_TTL_S,
@@ -156,7 +117,7 @@ class RunSupervisor:
             on_commit=self._keeper.committed,
             on_missed=self._keeper.missed,
             parent_of=lambda generation: parent_of(self.ledger.record, generation),
-            on_broken=self.broke,
+            on_broken=self.call_off,
         )
         self._decider = Decider(
             self.config,
@@ -169,10 +130,12 @@ class RunSupervisor:
             log_source=log_place,
         )
         self._membership = Membership(host=host, timeout_s=self.config.cluster.start_timeout_s)
+        self.answering = Answering(self.config, self.ledger, decider=self._decider, committer=self._committer)
         self.hearing = Hearing(
             self.config,
             self.ledger,
             decider=self._decider,
+            answering=self.answering,
             keeper=self._keeper,
             committer=self._committer,
             membership=self._membership,
@@ -187,11 +150,16 @@ class RunSupervisor:
             limit_s=self.config.hang.evidence_s,
             shadow=self.config.ladder.shadow,
         )
+        self._ticker = Ticker(
+            self.ledger,
+            lease,
+            look=partial(hands.look, self.ledger.note),
+            watch=self._collector.watch,
+            on_lost=self.call_off,
+        )
         self._mirror: mirror.MirrorProcess | None = None
         self._desk: AlertDesk | None = None
-        self._outage = outage.Outage()
         self._starts_without_room = 0
-        self._lease_lock = threading.Lock()
 
     # ---------------------------------------------------------------------- course
 
@@ -202,7 +170,7 @@ class RunSupervisor:
                 self._begin()
                 self._course()
         except StormsailError as error:
-            self._give_up(error)
+            ending.give_up(self.ledger, error)
         finally:
             self._close()
 
@@ -217,7 +185,7 @@ class RunSupervisor:
         return bool(record.outcome)
 
     def _begin(self) -> None:
-        threading.Thread(target=self._tick_on, name="stormsail-tick", daemon=True).start()
+        self._ticker.start()
         kind = "run.started" if self.ledger.is_new else "run.continued"
         self.ledger.note(
             kind,
@@ -270,7 +238,7 @@ class RunSupervisor:
             if not self.ledger.stop_reason:
                 self.ledger.move(event)
                 return True
-        self._stopped(self.ledger.position)
+        ending.stop(self.ledger, self.ledger.position)
         return False
 
     def _attempt(self, directive: Directive) -> Directive | None:
@@ -342,54 +310,11 @@ class RunSupervisor:
 
     def _ended_well(self) -> None:
         self._committer.drain(self.config.checkpoint.deadline_s)
-        step = int(self.hearing.loop_end["step"])
-        if self.hearing.loop_end["outcome"] == "stopped":
-            self._stopped(step)
-            return
-        applied, digest = int(self.hearing.loop_end["applied"]), self._digest_at(step)
-        if digest is None:
-            self.ledger.note("run.unsaved", step=step, applied=applied)
-            raise StorageUnavailableError(
-                f"all steps are done, but the state of step {step} could not be saved",
-                where=self.spec.store.url,
-                todo="the same command goes on from the newest checkpoint and saves it",
-            )
-        self.ledger.note("run.finished", step=step, applied=applied, digest=digest, exit_code=0)
-        self.ledger.move(RunEvent.FINISHED)
-
-    def _stopped(self, step: int) -> None:
-        saved = self.ledger.candidates()
-        self.ledger.note(
-            "run.stopped",
-            step=step,
-            saved_step=saved[-1].ref.step if saved else 0,
-            reason=self.ledger.stop_reason,
-            digest=self._digest_at(step),
-            exit_code=5,
-            durable=True,
-        )
-        with self.ledger.lock:
-            if not self.ledger.phase.terminal:  # asking twice changes nothing, and the request may not be noted yet
-                self.ledger.move(RunEvent.STOP_ASKED)
-            if not self.ledger.phase.terminal:
-                self.ledger.move(RunEvent.ENDED)
-
-    def _digest_at(self, step: int) -> str | None:
-        """The digest of the newest checkpoint, if it is the one of this step."""
-        newest = max(self.ledger.candidates(), key=lambda item: (item.ref.step, item.ref.generation), default=None)
-        if newest is None or newest.ref.step != step:
-            return None
-        return next(commit.digest for commit in self.ledger.record.commits if commit.ref == newest.ref)
-
-    def _give_up(self, error: StormsailError) -> None:
-        """The supervisor itself cannot go on: say why, keep everything."""
-        self.ledger.error = error
-        if isinstance(error, FencedError) or self.ledger.record.outcome:
-            return
-        with contextlib.suppress(StorageError):  # whoever follows the run hears of `error`; the journal cannot
-            self.ledger.note("run.failed", error=str(error), exit_code=error.exit_code)
-        if not self.ledger.phase.terminal:
-            self.ledger.move(RunEvent.GAVE_UP)
+        end = self.hearing.loop_end
+        if end["outcome"] == "stopped":
+            ending.stop(self.ledger, int(end["step"]))
+        else:
+            ending.finish(self.ledger, int(end["step"]), applied=int(end["applied"]), where=self.spec.store.url)
 
     def _close(self) -> None:
         self._committer.close()
@@ -401,7 +326,7 @@ class RunSupervisor:
             self._hands.clear()
         steps = [] if self._mirror is None else [self._mirror.close]
         if not fenced:
-            steps = [self._store_all, *steps, self._release]
+            steps = [self._store_all, *steps, self._ticker.release]
         for step in steps:
             try:
                 step()
@@ -412,10 +337,6 @@ class RunSupervisor:
     def _store_all(self) -> None:
         self.ledger.flush(self.config.journal.deadline_s)
         store_report(self._store)
-
-    def _release(self) -> None:
-        with self._lease_lock:
-            self._lease.release()
 
     # --------------------------------------------------------------------- people
 
@@ -433,44 +354,12 @@ class RunSupervisor:
             self.ledger.note("stop.requested", reason=reason)
             self.ledger.move(RunEvent.STOP_ASKED)
 
-    # --------------------------------------------------------------- what needs a clock
+    # --------------------------------------------------------------------- threads
 
-    def _tick_on(self) -> None:
-        try:
-            self._tick()
-        except Exception as error:  # noqa: BLE001 - the thread's entry: without it nobody would see ranks that hang
-            self.broke(error)
-
-    def broke(self, error: Exception) -> None:
-        """A thread of the supervisor ended by a bug: the run must not go on without it."""
-        traceback.print_exception(error)
-        self.ledger.error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
-        self.hearing.abort = self.hearing.abort or str(self.ledger.error)
-
-    def _tell_outage(self, unsent: int, now: float) -> None:
-        """Say when the store goes away and when it comes back; called after each try to send."""
-        self._outage, news = outage.observe(self._outage, unsent, now)
-        if news is not None:
-            self.ledger.note(news.kind, for_s=news.for_s, why=self.ledger.problem or "it takes nothing")
-
-    def _tick(self) -> None:
-        """Renew the lease, send what waits, and look for ranks that are stuck."""
-        last_renewal = last_flush = time.monotonic()
-        while not self.ledger.over.wait(_TICK_S):
-            now = time.monotonic()
-            try:
-                if now - last_flush > _FLUSH_EVERY_S:
-                    last_flush = now
-                    self._tell_outage(self.ledger.flush(_TICK_S), now)
-                if now - last_renewal > LEASE_TTL_S / 3:
-                    last_renewal = now
-                    with self._lease_lock:  # not the ledger's: a store that is slow must not hold up heartbeats
-                        self._lease.renew(time.time())
-                self._hands.look(self.ledger.note)
-            except FencedError as error:
-                self.ledger.error = error
-                self.hearing.abort = str(error)
-                return
-            except StorageError:
-                continue  # the store is away: nothing is lost, and the next tick is soon
-            self._collector.watch()
+    def call_off(self, error: Exception) -> None:
+        """A thread has found that the run must not go on here: it is another supervisor's, or the thread has a bug."""
+        if not isinstance(error, FencedError):
+            traceback.print_exception(error)
+            error = InternalError(f"{type(error).__name__}: {error}", where="supervisor")
+        self.ledger.error = error
+        self.hearing.abort = self.hearing.abort or str(error)

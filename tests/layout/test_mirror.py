@@ -8,6 +8,7 @@ from pathlib import Path
 UNMIRRORED: dict[str, str] = {
     "supervisor/actor.py": "a thin Ray actor around RunSupervisor, run by tests/cluster",
     "supervisor/room.py": "asks Ray; tests/cluster/test_survives.py kills a controller before and after its workers live",
+    "supervisor/run_spec.py": "a value without behaviour; test_run.py starts supervisors with it",
     "supervisor/attempt_result.py": "a value without behaviour; test_attempt.py and test_faults.py use it",
 }
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.run_kit import KEEP_LITTLE, LIMIT_S, Staff, beat, small_config
+from tests.support.run_kit import LIMIT_S, Staff, beat, small_config
 
 from stormsail.platform.config.dump import dump_config
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.messages import FaultKind, Incident
 from stormsail.platform.runs import RunPlace, begin_incarnation
 from stormsail.platform.storage.store import StoreAddress
@@ -58,7 +59,7 @@ def eventful(staff: Staff) -> None:
     line = (1, "spike.watch", {"step": 24, "severity": 7.0, "reason": "loss z 7.0"})
     staff.hearing.heartbeat(beat(step=24, lines=(line,)))
     incident = Incident(1, 25, 21, FaultKind.SPIKE, 14.0, {"reason": "loss z 14.0", "rank": -1, "parameter": ""})
-    staff.hearing.incident(incident)
+    staff.answering.incident(incident)
     staff.steps(20, 29)
     staff.checkpoint(30)
     staff.ledger.note("run.finished", step=30, applied=30, digest="d" * 32, exit_code=0)
@@ -71,9 +72,15 @@ def past(played: Callable[[Play], RunPlace]) -> RunPlace:
 
 
 @pytest.fixture
-def staff(tmp_path: Path) -> Iterator[Staff]:
-    """Workers do steps of generation 1, on a store that can go away; as little is kept as may be."""
-    made = Staff(FragileStore(), tmp_path, small_config(checkpoint=KEEP_LITTLE))
+def config() -> RunConfig:
+    """The run of `staff`; a test file with another one says so."""
+    return small_config()
+
+
+@pytest.fixture
+def staff(tmp_path: Path, config: RunConfig) -> Iterator[Staff]:
+    """Workers do steps of generation 1, on a store that can go away."""
+    made = Staff(FragileStore(), tmp_path, config)
     made.begin()
     yield made
     made.close()

@@ -52,9 +52,9 @@ class Played:
     def diagnosed(self, rule: Rule, bad: Bad = never) -> Directive:
         """Report the incident, carry out what is asked for, and get the decision."""
         self.live(rule)
-        asked = self.staff.hearing.incident(spike())
+        asked = self.staff.answering.incident(spike())
         assert asked.experiment is not None
-        return self.staff.hearing.replayed(spike(), replay(asked.experiment, ScriptedRun(rule, bad), "bf16"))
+        return self.staff.answering.replayed(spike(), replay(asked.experiment, ScriptedRun(rule, bad), "bf16"))
 
     def noted(self, kind: str) -> Any:
         return data_of(Journal.read(self.staff.store), kind)
@@ -76,7 +76,7 @@ def ill_for_good(_now: Pass, step: int) -> TraceRow:
 
 def test_the_experiment_starts_from_the_newest_state_before_the_onset(played: Played) -> None:
     played.live(ill_for_good)
-    asked = played.staff.hearing.incident(spike())
+    asked = played.staff.answering.incident(spike())
     assert isinstance(asked.experiment, ReplayPlan)
     assert (asked.experiment.restore, asked.experiment.window, asked.experiment.exact) == (
         CheckpointRef(1, 30),
@@ -131,14 +131,14 @@ def test_an_architecture_that_cannot_work_stops_the_run_with_the_verdict(played:
 
 def test_what_comes_back_inside_an_episode_climbs_without_another_experiment(played: Played) -> None:
     directive = played.diagnosed(lambda now, step: ill_for_good(now, step) if now.live else calm(step))
-    again = played.staff.hearing.incident(replace(spike(), generation=directive.generation))
+    again = played.staff.answering.incident(replace(spike(), generation=directive.generation))
     assert (again.experiment, again.tier) == (None, Tier.ROLLBACK)
 
 
 def test_without_a_state_to_start_from_the_ladder_goes_its_usual_way(tmp_path: Path) -> None:
     played = Played(tmp_path, budget_steps=20)
     played.live(ill_for_good, saved=())
-    directive = played.staff.hearing.incident(spike())
+    directive = played.staff.answering.incident(spike())
     assert (directive.experiment, directive.tier) == (None, Tier.RESUME)
     assert "too far back for 20 steps" in played.noted("diagnosis.skipped")["why"]
     assert played.noted("diagnosis.made")["evidence"][-1] == ALONE
@@ -148,14 +148,14 @@ def test_without_a_state_to_start_from_the_ladder_goes_its_usual_way(tmp_path: P
 def test_a_run_that_does_not_want_it_is_not_asked(tmp_path: Path) -> None:
     played = Played(tmp_path, enabled=False)
     played.live(ill_for_good)
-    assert played.staff.hearing.incident(spike()).tier is Tier.RESUME
+    assert played.staff.answering.incident(spike()).tier is Tier.RESUME
     played.staff.close()
 
 
 def test_without_a_replay_the_rows_tell_what_they_can_and_the_ladder_decides_as_if_they_did_not(tmp_path: Path) -> None:
     played = Played(tmp_path, enabled=False)
     played.live(ill_for_good)
-    directive = played.staff.hearing.incident(spike())
+    directive = played.staff.answering.incident(spike())
     found = played.noted("diagnosis.made")
     assert (found["cause"], found["confidence"], found["computed_steps"]) == ("unknown", 0.0, 0)
     assert found["evidence"] == ["the loss of a batch stands out: that has several causes", ALONE]
@@ -181,8 +181,8 @@ def test_shadow_mode_names_no_kind_where_the_rows_tell_none(played: Played) -> N
 
 def test_an_experiment_that_failed_leaves_the_ladder_as_it_is(played: Played) -> None:
     played.live(ill_for_good)
-    played.staff.hearing.incident(spike())
-    directive = played.staff.hearing.replayed(spike(), ReplayResult(problem="the checkpoint is damaged"))
+    played.staff.answering.incident(spike())
+    directive = played.staff.answering.replayed(spike(), ReplayResult(problem="the checkpoint is damaged"))
     assert directive.tier is Tier.RESUME
     assert "no replay: the checkpoint is damaged" in played.noted("diagnosis.made")["evidence"]
 
@@ -192,7 +192,7 @@ def test_steps_of_an_older_generation_need_not_give_the_same_bits(played: Played
     played.staff.decider.start()
     played.staff.steps(30, 32)
     early = Incident(2, 33, 31, FaultKind.SPIKE, 14.0, {"loss": 9.5, "grad_norm": 1.0})
-    asked = played.staff.hearing.incident(early)
+    asked = played.staff.answering.incident(early)
     assert asked.experiment is not None
     assert (asked.experiment.start, asked.experiment.exact) == (20, False)
 
@@ -201,6 +201,6 @@ def test_ranks_that_disagreed_are_not_diagnosed(played: Played) -> None:
     """Their step has no loss, and a replay from a common state would find it healthy: that is no broken hardware."""
     played.live(lambda _now, step: calm(step))
     evidence: dict[str, Any] = {"reason": "ranks disagree", "detector": "plan", "ranks": [1], "batch": SEEN + 1}
-    asked = played.staff.hearing.incident(Incident(1, SEEN, SEEN, FaultKind.DESYNC, 1.0, evidence))
+    asked = played.staff.answering.incident(Incident(1, SEEN, SEEN, FaultKind.DESYNC, 1.0, evidence))
     assert asked.experiment is None
     assert "ranks disagreed about the plan" in played.noted("diagnosis.skipped")["why"]

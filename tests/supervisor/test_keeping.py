@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.run_kit import Staff, checkpoint_meta, data_of, written_part
+from tests.support.run_kit import KEEP_LITTLE, Staff, checkpoint_meta, data_of, small_config, written_part
 
 from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef, FaultKind, Incident
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return small_config(checkpoint=KEEP_LITTLE)
 
 
 def test_a_commit_is_noted_with_what_the_report_needs(staff: Staff) -> None:
@@ -45,7 +52,7 @@ def test_a_commit_ends_the_row_of_misses(staff: Staff) -> None:
 def test_nothing_is_promoted_inside_a_numeric_episode(staff: Staff) -> None:
     staff.steps(0, 5)
     staff.checkpoint(3)
-    staff.hearing.incident(Incident(1, 5, 5, FaultKind.SPIKE, 9.0))
+    staff.answering.incident(Incident(1, 5, 5, FaultKind.SPIKE, 9.0))
     staff.keeper.promote(30)
     assert staff.ledger.record.good == frozenset()
 

@@ -12,10 +12,16 @@ from tests.support.run_kit import KEEP_LITTLE, LIMIT_S, Staff, checkpoint_meta, 
 
 from stormsail.platform.checkpoint.keys import owner_of
 from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import CheckpointError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.local import LocalStore
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return small_config(checkpoint=KEEP_LITTLE)
 
 
 def test_the_sweep_removes_what_dead_saves_left_behind_and_no_checkpoint(staff: Staff) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,15 @@ from tests.support.run_kit import KEEP_LITTLE, LIMIT_S, Staff, data_of, log_step
 from stormsail.platform.checkpoint.leases import LEASE_S, ReadLease
 from stormsail.platform.checkpoint.pins import pin
 from stormsail.platform.checkpoint.verify import verify
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import FencedError, StorageUnavailableError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return small_config(checkpoint=KEEP_LITTLE)
 
 
 def test_a_save_that_fails_deletes_nothing(staff: Staff) -> None:
@@ -172,11 +177,8 @@ def test_no_jump_of_a_clock_deletes_what_is_read_or_may_be_needed(
 
 class TestGradientLog:
     @pytest.fixture
-    def staff(self, tmp_path: Path) -> Iterator[Staff]:
-        made = Staff(FragileStore(), tmp_path, small_config(checkpoint={**KEEP_LITTLE, "gradient_log": "store"}))
-        made.begin()
-        yield made
-        made.close()
+    def config(self) -> RunConfig:
+        return small_config(checkpoint={**KEEP_LITTLE, "gradient_log": "store"})
 
     def test_the_log_is_kept_from_the_newest_checkpoint_but_one_on(self, staff: Staff) -> None:
         log_steps(staff.store, 1, 0, 12)

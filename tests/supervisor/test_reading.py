@@ -53,7 +53,7 @@ def test_a_run_in_trouble_says_which_tier_it_is_at(played: Played) -> None:
     def troubled(staff: Staff) -> None:
         staff.steps(0, 19)
         staff.checkpoint(10, good=True)
-        staff.hearing.incident(Incident(1, 19, 19, FaultKind.SPIKE, 14.0, {}))
+        staff.answering.incident(Incident(1, 19, 19, FaultKind.SPIKE, 14.0, {}))
 
     state = status_of(read_run(played(troubled)))
     assert state["tier"] == 1

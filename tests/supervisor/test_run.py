@@ -38,7 +38,8 @@ from stormsail.supervisor.attempt_result import AttemptResult
 from stormsail.supervisor.evidence.found import Found
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.phases import RunPhase
-from stormsail.supervisor.run import ClusterHands, RunSpec, RunSupervisor
+from stormsail.supervisor.run import ClusterHands, RunSupervisor
+from stormsail.supervisor.run_spec import RunSpec
 
 STEPS = 40
 KILLED = AttemptResult(ok=False, errors={1: "died"}, died=(1,))
@@ -195,7 +196,7 @@ def kill(_crew: Crew) -> AttemptResult:
 def spoil(crew: Crew) -> None:
     """Rank 0 reports a spike and all obey the answer."""
     incident = Incident(crew.directive.generation, crew.step, crew.step, FaultKind.SPIKE, 14.0, {"reason": "z 14"})
-    crew.obey(crew.supervisor.hearing.incident(incident))
+    crew.obey(crew.supervisor.answering.incident(incident))
 
 
 def ask_to_stop(crew: Crew) -> None:
@@ -408,7 +409,7 @@ class TestFaults:
         def damaged(crew: Crew) -> None:
             ref = crew.directive.restore
             assert ref is not None
-            crew.obey(crew.supervisor.hearing.restore_failed(ref, "torn"))
+            crew.obey(crew.supervisor.answering.restore_failed(ref, "torn"))
 
         crew = place.drive(happenings={(1, 25): kill, (2, 20): damaged})
         assert crew.directives[-1].restore == CheckpointRef(1, 10)

@@ -20,8 +20,9 @@ from stormsail.platform.checkpoint.writer import write_part
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.journal import Journal
 from stormsail.platform.journal_events import Event
-from stormsail.platform.messages import CheckpointRef, FaultKind, Heartbeat, JoinRequest, Phase, StepRow
+from stormsail.platform.messages import CheckpointRef, FaultKind, Heartbeat, Incident, JoinRequest, Phase, StepRow
 from stormsail.platform.storage.store import ObjectStore
+from stormsail.supervisor.answering import Answering
 from stormsail.supervisor.committer import Committed, Committer
 from stormsail.supervisor.compacting import Compactor
 from stormsail.supervisor.deciding import Decider
@@ -103,6 +104,11 @@ def log_steps(store: ObjectStore, generation: int, first: int, stop: int, *, ran
 def numeric_fault(step: int, kind: FaultKind = FaultKind.SPIKE, onset: int | None = None) -> Fault:
     """Bad numbers."""
     return Fault(kind=kind, step=step, onset=step if onset is None else onset, time_s=1_000_000.0, signature=str(kind))
+
+
+def spike(step: int, *, generation: int = 1) -> Incident:
+    """What rank 0 says of a spike."""
+    return Incident(generation, step, step, FaultKind.SPIKE, 14.2, {"reason": "loss z 14.2", "rank": -1})
 
 
 def lost_process(step: int) -> Fault:
@@ -199,10 +205,12 @@ class Staff:
             on_generation=self.committer.advance,
         )
         self.membership = Membership(host="127.0.0.1", timeout_s=LIMIT_S)
+        self.answering = Answering(self.config, self.ledger, decider=self.decider, committer=self.committer)
         self.hearing = Hearing(
             self.config,
             self.ledger,
             decider=self.decider,
+            answering=self.answering,
             keeper=self.keeper,
             committer=self.committer,
             membership=self.membership,
@@ -260,6 +268,15 @@ class Staff:
     def close(self) -> None:
         """End the thread."""
         self.committer.close()
+
+
+def lose_process_with_log(staff: Staff) -> None:
+    """Die at step 15, with a checkpoint of step 10 and the steps up to 16 in the gradient log."""
+    staff.steps(0, 14)
+    staff.checkpoint(10)
+    log_steps(staff.store, 1, 8, 17)
+    staff.ledger.move(RunEvent.FAULT)
+    staff.decider.decide(lost_process(15))
 
 
 def kinds(events: Sequence[Event], *, without: Sequence[str] = ()) -> list[str]:

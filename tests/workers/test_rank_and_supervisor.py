@@ -47,11 +47,16 @@ class Together:
         store = FragileStore()
         self.staff = Staff(store, folder, config)
         self.staff.begin()
-        hearing, directive = self.staff.hearing, self.staff.decider.directive
+        directive = self.staff.decider.directive
         assert directive is not None
         beat = HeartbeatThread(self._heartbeat, attempt=1, rank=0, interval_s=0.001)
         snapshots = SnapshotWriter(
-            store, rank=0, world_size=1, deliver=hearing.part_written, missed=self._missed, deadline_s=LIMIT_S
+            store,
+            rank=0,
+            world_size=1,
+            deliver=self.staff.hearing.part_written,
+            missed=self._missed,
+            deadline_s=LIMIT_S,
         )
         source = BatchReader(
             Numbers(),
@@ -67,14 +72,14 @@ class Together:
             device=CPU,
             store=store,
             samples=source.samples,
-            supervisor=hearing,
+            supervisor=self.staff.answering,
             beat=beat,
             on_generation=snapshots.drop_before,
         )
         loop = StepLoop(
             self.session,
             source=source,
-            supervisor=hearing,
+            supervisor=self.staff.answering,
             beat=beat,
             injector=Injector(config.drill.faults, rank=0, fired={}, announce=lambda *_: None),
             snapshots=snapshots,
