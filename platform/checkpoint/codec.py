@@ -185,7 +185,7 @@ def _pieces(
     return [head, extra, table, *(body for _, body in stored)]
 
 
-def decode(frame: bytes | memoryview, *, base: Base | None = None) -> Words:
+def decode(frame: bytes | memoryview, *, base: Base | None = None, out: Words | None = None) -> Words:
     """The words of a frame.
 
     Nothing is trusted: sizes are checked before memory is taken, some 12 MiB of it at most.
@@ -193,16 +193,19 @@ def decode(frame: bytes | memoryview, *, base: Base | None = None) -> Words:
     Args:
         frame: The whole frame.
         base: What it builds on; None for a frame that needs no other one.
+        out: Where to put them, and what is returned; None for new memory. After an error it may hold anything.
 
     Raises:
-        CheckpointError: The frame is not whole and consistent, is a difference and no base is given, or builds on
-            another state than the one given.
+        CheckpointError: The frame is not whole and consistent, is a difference and no base is given, builds on
+            another state than the one given, or has another number of words than `out`.
     """
     data = memoryview(frame)
     header = read_header(data)
     _check_base(header, base)
+    if out is not None and out.size != header.words:
+        raise CheckpointError(f"{header.words} elements, expected {out.size}")
     planes = _load_planes(header, data)
-    words = np.empty(header.words, dtype=np.uint32)
+    words = np.empty(header.words, dtype=np.uint32) if out is None else out
     for part in _blocks(header.words):
         block = _join(planes, part)
         if base is not None:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from stormsail.platform.checkpoint.planes import entropy_bits, sample
 from stormsail.platform.checkpoint.shards import Words
 from stormsail.platform.errors import InternalError
 
 # With beta1 = 0.9 a first moment forgets in ten steps: its difference is larger than itself (measured).
 _NEVER = frozenset({"exp_avg"})
+
+# A restore fetches, checks and decodes what a difference builds on as well: what saves less than an eighth of a word's
+# bits costs more there than it spares here, and so do a few words with a request of their own.
+_WORTH_BITS = 4.0
+_WORTH_WORDS = 4096
 
 _MAGNITUDE = 0x7FFF_FFFF
 # Added to each difference: small ones of either sign have the same top byte then, and nearly always the same second.
@@ -23,6 +29,20 @@ _CENTRE = np.uint32(0x0080_8080)
 def takes_delta(component: str) -> bool:
     """Whether a component is worth keeping as a difference at all."""
     return component not in _NEVER
+
+
+def is_worth(new: Words, base: Words) -> bool:
+    """Whether the difference to an older state saves enough, by a sample of the words; the same ones answer the same."""
+    if new.size < _WORTH_WORDS:
+        return False
+    words, older = sample(new), sample(base)
+    turned = words << np.uint32(1) | words >> np.uint32(31)  # as they are coded where nothing is taken away
+    return _bits(turned) - _bits(int_sub(words, older, common_zeros(words, older))) >= _WORTH_BITS
+
+
+def _bits(words: Words) -> float:
+    """What coding each byte of a word by itself leaves of its 32 bits."""
+    return sum(entropy_bits(plane) for plane in np.ascontiguousarray(words.view(np.uint8).reshape(-1, 4).T))
 
 
 def common_zeros(new: Words, base: Words) -> int:

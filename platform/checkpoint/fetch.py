@@ -1,13 +1,14 @@
 """Getting frames from the store: few large ranged reads, and nothing believed before it is checked.
 
-A frame's SHA-256 is checked before it is decoded, the digest of what was asked for after.
+A frame's XXH3 is checked before it is decoded, the digest of what was asked for after.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import xxhash
 
 from stormsail.platform.checkpoint.codec import Base, decode
 from stormsail.platform.checkpoint.digest import Digest
@@ -72,7 +73,13 @@ def fetch_range(store: ObjectStore, manifest: Manifest, request: Request) -> mem
 
 
 def open_frame(
-    manifest: Manifest, frame: FrameEntry, data: memoryview, *, base: Base | None = None, last: bool = True
+    manifest: Manifest,
+    frame: FrameEntry,
+    data: memoryview,
+    *,
+    base: Base | None = None,
+    last: bool = True,
+    out: Words | None = None,
 ) -> Words:
     """Check a frame's bytes, decode them, and check what came out.
 
@@ -83,6 +90,7 @@ def open_frame(
         base: What it builds on; None for a frame that is whole in itself.
         last: Whether what comes out is what was asked for. What only a difference builds on is not checked once more:
             its bytes were, and the digest of the sum tells of the rest.
+        out: Where to decode to, as for `decode`.
 
     Raises:
         CheckpointError: The frame is not the one that was written.
@@ -90,11 +98,11 @@ def open_frame(
     key = manifest.packs[frame.pack].key
     name = manifest.tensors[frame.tensor].name
     where = f"{key} bytes {frame.offset} to {frame.offset + frame.length} ({name}/{frame.component})"
-    found = hashlib.sha256(data).hexdigest()
-    if found != frame.sha256:
-        raise CheckpointError(f"damaged: SHA-256 is {found}, expected {frame.sha256}", where=where, objects=(key,))
+    found = xxhash.xxh3_128_hexdigest(data)
+    if found != frame.xxh3:
+        raise CheckpointError(f"damaged: XXH3 is {found}, expected {frame.xxh3}", where=where, objects=(key,))
     try:
-        words = decode(data, base=base)
+        words = decode(data, base=base, out=out)
     except CheckpointError as error:
         raise CheckpointError(error.what, where=where, todo=error.todo, objects=(key,)) from error
     if words.size != frame.count:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stormsail.platform.checkpoint.codec import Base
 from stormsail.platform.checkpoint.commits import load_commit
-from stormsail.platform.checkpoint.delta import takes_delta
+from stormsail.platform.checkpoint.delta import is_worth, takes_delta
 from stormsail.platform.checkpoint.digest import word_sum
 from stormsail.platform.checkpoint.heads import heads
 from stormsail.platform.checkpoint.keys import manifest_key
 from stormsail.platform.checkpoint.manifest import PackEntry, RankPart
-from stormsail.platform.checkpoint.shards import Shard, ShardSpec
+from stormsail.platform.checkpoint.shards import Shard, Words
 from stormsail.platform.errors import CheckpointError, InternalError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectInfo, ObjectStore
@@ -23,15 +23,19 @@ class Keyframe:
     Args:
         part: What the rank wrote; all of it whole in itself.
         shards: The very shards that it wrote. They are kept, not copied, and must not change any more.
+        worth: Says of newer words and these whether their difference is worth writing.
 
     Raises:
         InternalError: The part has differences in it.
     """
 
-    def __init__(self, part: RankPart, shards: Iterable[Shard]) -> None:
+    def __init__(
+        self, part: RankPart, shards: Iterable[Shard], *, worth: Callable[[Words, Words], bool] = is_worth
+    ) -> None:
         if part.base is not None:
             raise InternalError(f"step {part.step} is no keyframe: it builds on step {part.base.step}")
         self._part = part
+        self._worth = worth
         self._shards = {
             (shard.spec.name, shard.spec.component): shard for shard in shards if takes_delta(shard.spec.component)
         }
@@ -56,14 +60,16 @@ class Keyframe:
         """Bytes of this rank's share on the store."""
         return self._part.stored_bytes
 
-    def find(self, spec: ShardSpec) -> Base | None:
+    def find(self, newer: Shard) -> Base | None:
         """What a difference of these elements builds on; None where there is nothing, or where none is worth it."""
+        spec = newer.spec
         shard = self._shards.get((spec.name, spec.component))
         digest = self._digests.get((spec.name, spec.component, spec.start, spec.count))
         if shard is None or digest is None:
             return None
         offset = spec.start - shard.spec.start
-        return Base(shard.words[offset : offset + spec.count], digest)
+        words = shard.words[offset : offset + spec.count]
+        return Base(words, digest) if self._worth(newer.words, words) else None
 
     def problem(self, store: ObjectStore) -> str:
         """Why nothing can be built on it ("" if something can): looks at the memory, the commit, and each pack.

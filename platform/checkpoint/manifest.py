@@ -23,6 +23,7 @@ FORMAT: Final = 1
 Natural: TypeAlias = Annotated[int, Field(ge=0)]
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Sha256Hex: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Xxh3Hex: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 DigestHex: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Component: TypeAlias = Annotated[str, Field(pattern=COMPONENT_PATTERN)]
 
@@ -120,7 +121,7 @@ class FrameEntry:
         pack: Index into the packs of the record that it stands in.
         offset: First byte in the pack.
         length: Bytes.
-        sha256: Of the stored bytes, checked before decoding.
+        xxh3: XXH3-128 of the stored bytes, checked before decoding.
         tensor: Index into the tensors of the record that it stands in.
         component: Which component of the tensor.
         start: First flat element.
@@ -134,7 +135,7 @@ class FrameEntry:
     pack: Natural
     offset: Natural
     length: Positive
-    sha256: Sha256Hex
+    xxh3: Xxh3Hex
     tensor: Natural
     component: Component
     start: Natural

@@ -42,6 +42,7 @@ def open_request(
     failed: Failed,
     *,
     last: bool = True,
+    into: Callable[[FrameEntry], Words | None] = lambda _frame: None,
 ) -> Iterator[tuple[FrameEntry, Words]]:
     """The frames of one ranged read, each checked before and after decoding.
 
@@ -54,6 +55,7 @@ def open_request(
         request: What to read.
         failed: Told of each frame, or range, that cannot be used; the others still come.
         last: As for `open_frame`.
+        into: Says where to decode a frame to; None for new memory.
 
     Raises:
         StorageError: The store failed.
@@ -69,7 +71,8 @@ def open_request(
             continue  # told already
         try:
             stored = data[frame.offset - request.start :][: frame.length]
-            words = open_frame(manifest, frame, stored, base=bases.pop(_place(frame), None), last=last)
+            base = bases.pop(_place(frame), None)
+            words = open_frame(manifest, frame, stored, base=base, last=last, out=into(frame))
         except CheckpointError as error:
             failed(error)
             continue

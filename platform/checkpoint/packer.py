@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
+
+import xxhash
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS, cut
 from stormsail.platform.checkpoint.codec import encode_pieces
@@ -91,8 +92,8 @@ class Packer:
 
     def _add_frame(self, place: int, piece: Shard) -> None:
         offset = len(self._buffer)
-        hashed = hashlib.sha256()
-        base = self._base.find(piece.spec) if self._base is not None else None
+        hashed = xxhash.xxh3_128()
+        base = self._base.find(piece) if self._base is not None else None
         for stored in encode_pieces(piece.words, base=base, grid=grid_of(piece.spec)):
             hashed.update(stored)
             self._buffer += stored
@@ -101,7 +102,7 @@ class Packer:
             pack=len(self.packs),
             offset=offset,
             length=len(self._buffer) - offset,
-            sha256=hashed.hexdigest(),
+            xxh3=hashed.hexdigest(),
             tensor=place,
             component=piece.spec.component,
             start=piece.spec.start,

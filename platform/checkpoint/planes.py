@@ -7,12 +7,15 @@ compressor shrinks.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
 from stormsail.platform.errors import CheckpointError
+
+_Element = TypeVar("_Element", bound=np.generic)
 
 
 class Method(IntEnum):
@@ -70,7 +73,7 @@ def load_plane(body: memoryview, method: Method, size: int) -> NDArray[np.uint8]
     return np.frombuffer(plain, dtype=np.uint8)
 
 
-def sample(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def sample(plane: NDArray[_Element]) -> NDArray[_Element]:
     """Evenly spaced pieces: a chunk can begin in one layer and end in another kind of weight."""
     size = min(max(plane.size // _SAMPLE_SHARE, _SAMPLE_MIN_BYTES), _SAMPLE_MAX_BYTES)
     if plane.size <= size:
@@ -80,23 +83,24 @@ def sample(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([plane[start : start + piece] for start in starts])
 
 
+def entropy_bits(some: NDArray[np.uint8]) -> float:
+    """Bits (0 to 8) that a byte is worth, each for itself."""
+    counts = np.bincount(some, minlength=256)
+    shares = counts[counts > 0] / some.size
+    return float(-(shares * np.log2(shares)).sum())
+
+
 def literal_bytes(some: NDArray[np.uint8]) -> int:
     """What Huffman coding alone makes of these bytes."""
     return len(_compress(some.data, Method.LITERALS))
 
 
 def _choose(some: NDArray[np.uint8]) -> Method:
-    if _entropy_bits(some) > _NOISE_BITS:
+    if entropy_bits(some) > _NOISE_BITS:
         return Method.RAW
     literals = literal_bytes(some)
     matches = len(_compress(some.data, Method.ZSTD))
     return Method.LITERALS if literals <= matches else Method.ZSTD
-
-
-def _entropy_bits(some: NDArray[np.uint8]) -> float:
-    counts = np.bincount(some, minlength=256)
-    shares = counts[counts > 0] / some.size
-    return float(-(shares * np.log2(shares)).sum())
 
 
 def _compress(raw: memoryview, method: Method) -> bytes:

@@ -75,19 +75,16 @@ def read_shards(
 
 
 def _read(store: ObjectStore, manifest: Manifest, wanted: Sequence[ShardSpec], threads: int) -> list[Shard]:
-    targets = [np.empty(spec.count, dtype=np.uint32) for spec in wanted]
-    uses = _frames_of(manifest, wanted)
-    requests = plan_requests([manifest.frames[index] for index in sorted(uses)])
-    places = {(manifest.frames[index].pack, manifest.frames[index].offset): index for index in uses}
-    links = load_links(store, manifest) if uses else None
+    targets = _Targets(manifest, wanted)
+    requests = plan_requests(targets.frames)
+    links = load_links(store, manifest) if requests else None
 
     def fetch(request: Request) -> None:
         read_twice(lambda: fetch_once(request))
 
     def fetch_once(request: Request) -> None:
-        for frame, words in open_request(store, manifest, links, request, _give_up):
-            for number in uses[places[frame.pack, frame.offset]]:
-                _copy_overlap(words, frame, targets[number], wanted[number])
+        for frame, words in open_request(store, manifest, links, request, _give_up, into=targets.room_for):
+            targets.take(frame, words)
 
     if threads == 1 or len(requests) == 1:  # small states are many and quick: a pool costs more than the read
         for request in requests:
@@ -96,7 +93,48 @@ def _read(store: ObjectStore, manifest: Manifest, wanted: Sequence[ShardSpec], t
         with ThreadPoolExecutor(threads, thread_name_prefix="checkpoint-read") as pool:
             for _ in pool.map(fetch, requests):
                 pass
-    return [Shard(spec, target.view(np.float32)) for spec, target in zip(wanted, targets, strict=True)]
+    return targets.shards()
+
+
+class _Targets:
+    """Memory for what is wanted, in one piece: it comes from the system in large pages then, at half the price."""
+
+    def __init__(self, manifest: Manifest, wanted: Sequence[ShardSpec]) -> None:
+        self._wanted = wanted
+        uses = _frames_of(manifest, wanted)
+        self.frames = [manifest.frames[index] for index in sorted(uses)]
+        self._uses = {_place(manifest.frames[index]): numbers for index, numbers in uses.items()}
+        stops = np.cumsum([spec.count for spec in wanted], dtype=np.int64)
+        memory = np.empty(stops[-1] if wanted else 0, dtype=np.uint32)
+        self._words = [memory[stop - spec.count : stop] for spec, stop in zip(wanted, stops, strict=True)]
+
+    def room_for(self, frame: FrameEntry) -> Words | None:
+        """Where a frame can be decoded to at once, if all of it is wanted in one place."""
+        first = self._uses[_place(frame)][0]
+        return self._part(first, frame) if self._covers(first, frame) else None
+
+    def take(self, frame: FrameEntry, words: Words) -> None:
+        """Copy a frame's words to wherever else they are wanted."""
+        first, *others = self._uses[_place(frame)]
+        for number in others if self._covers(first, frame) else (first, *others):
+            start, stop = self._wanted[number].start - frame.start, self._wanted[number].stop - frame.start
+            self._part(number, frame)[:] = words[max(start, 0) : stop]
+
+    def shards(self) -> list[Shard]:
+        """What was wanted, in its order."""
+        return [Shard(spec, words.view(np.float32)) for spec, words in zip(self._wanted, self._words, strict=True)]
+
+    def _covers(self, number: int, frame: FrameEntry) -> bool:
+        spec = self._wanted[number]
+        return spec.start <= frame.start and frame.stop <= spec.stop
+
+    def _part(self, number: int, frame: FrameEntry) -> Words:
+        start = self._wanted[number].start
+        return self._words[number][max(frame.start - start, 0) : frame.stop - start]
+
+
+def _place(frame: FrameEntry) -> tuple[int, int]:
+    return frame.pack, frame.offset
 
 
 def _give_up(error: CheckpointError) -> Never:
@@ -146,8 +184,3 @@ def _overlapping(manifest: Manifest, indices: list[int], spec: ShardSpec) -> Ite
         if manifest.frames[index].start >= spec.stop:
             return
         yield index
-
-
-def _copy_overlap(words: Words, frame: FrameEntry, target: Words, spec: ShardSpec) -> None:
-    start, stop = max(frame.start, spec.start), min(frame.stop, spec.stop)
-    target[start - spec.start : stop - spec.start] = words[start - frame.start : stop - frame.start]

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.differences import tiny_keyframe
 from tests.support.run_kit import checkpoint_meta, tiny_shards, written_part
 
-from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.leases import Lease, ReadLease
 from stormsail.platform.checkpoint.records import unseal
 from stormsail.platform.checkpoint.runformat import ensure_format
@@ -43,7 +43,7 @@ def test_the_lease_is_renewed_while_a_fold_goes_on_and_given_back(monkeypatch: p
     part = written_part(store, REF, 0)
     commit(store, [part], checkpoint_meta(10), parent=None, time_s=1.0)
     later = CheckpointRef(1, 20)
-    parts = [written_part(store, later, 0, base=Keyframe(part, tiny_shards()))]
+    parts = [written_part(store, later, 0, base=tiny_keyframe(part, tiny_shards()))]
     commit(store, parts, checkpoint_meta(20), parent=None, time_s=1.0)
     monkeypatch.setattr(compacting, "ReadLease", partial(ReadLease, clock=lambda: float(next(hours))))
     renewals: list[int] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from tests.support.differences import tiny_keyframe
 from tests.support.run_kit import Staff, checkpoint_meta, log_steps
 
 from stormsail.platform.checkpoint.commits import scan_commits
-from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import commit_key
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import commit, write_part
@@ -79,7 +79,7 @@ def test_what_builds_on_a_keyframe_shows_it_and_what_that_saved(
                 base=base,
             )
             commit(store, [part], checkpoint_meta(step), parent=None, time_s=1.0)
-            base = Keyframe(part, shards) if base is None else base
+            base = tiny_keyframe(part, shards) if base is None else base
 
     place = played(build)
     rows = list_shelf(place)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.differences import tiny_keyframe
 from tests.support.run_kit import Staff, checkpoint_meta
 
 from stormsail.platform.checkpoint.commits import load_manifest
-from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.keys import FORMAT_KEY, commit_key, generation_key, manifest_key, part_key
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import write_part
@@ -62,7 +62,7 @@ def chained(staff: Staff) -> None:
         )
         staff.committer.add(part, checkpoint_meta(step), 0.0)
         assert staff.committer.drain(20.0)
-        base = base or Keyframe(part, shards)
+        base = base or tiny_keyframe(part, shards)
 
 
 def flip(store: ObjectStore, key: str, place: int = -1) -> None:
@@ -96,7 +96,7 @@ def test_each_damaged_object_is_named_with_what_is_wrong_and_exit_code_3(verify:
         part_key(CheckpointRef(1, 10), 0): ("damaged", ["1/10"]),
         manifest_key(CheckpointRef(1, 23)): ("damaged", ["1/23"]),
     }
-    assert "SHA-256" in problems[flipped]["detail"]
+    assert "XXH3" in problems[flipped]["detail"]
     code, out, err = verify()
     assert code == 3
     assert all(key in out for key in problems)

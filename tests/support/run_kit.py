@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.support.differences import tiny_keyframe
 
 from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keyframe import Keyframe
@@ -253,7 +254,7 @@ class Staff:
         self.committer.add(part, checkpoint_meta(step), 0.0)
         assert self.committer.drain(LIMIT_S)
         self.ledger.note("checkpoint.good", step=step, generation=ref.generation)
-        return Keyframe(part, tiny_shards(seed=step))
+        return tiny_keyframe(part, tiny_shards(seed=step))
 
     @property
     def journal(self) -> list[str]:

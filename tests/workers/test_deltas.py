@@ -146,9 +146,16 @@ def test_a_rank_that_did_not_write_the_keyframe_writes_in_full(rank: Rank) -> No
 
 
 def test_a_difference_that_was_not_worth_it_is_the_last_one_and_no_trouble() -> None:
-    rank = Rank(ChainPolicy(max_deltas=5, max_ratio=0.9))
+    rank = Rank(ChainPolicy(max_deltas=5, max_ratio=0.5))
     rank.save(10)
-    assert bases(rank, range(20, 50, 10), scale=2.0) == [10, None, None]
+    assert bases(rank, range(20, 50, 10), scale=1e-3) == [10, None, None]
+    assert rank.noted == []
+
+
+def test_where_no_frame_is_worth_a_difference_the_save_is_whole_and_no_trouble() -> None:
+    rank = Rank(ChainPolicy(max_deltas=5))
+    rank.save(10)
+    assert bases(rank, range(20, 50, 10), scale=2.0) == [None, None, None]
     assert rank.noted == []
 
 

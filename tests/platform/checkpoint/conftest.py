@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.differences import tiny_keyframe
 
 from stormsail.platform.checkpoint.digest import Digest
 from stormsail.platform.checkpoint.keyframe import Keyframe
@@ -188,7 +189,7 @@ class Kit:
         """Save a whole checkpoint; gives what each rank keeps of it to build on."""
         parts = self.parts(store, state, ref, world_size, shapes=shapes)
         commit(store, parts, self.meta(ref.step, world_size), parent=None, time_s=1000.0 + ref.step)
-        return [Keyframe(part, self.shards(state, self.specs(part.rank, world_size, shapes))) for part in parts]
+        return [tiny_keyframe(part, self.shards(state, self.specs(part.rank, world_size, shapes))) for part in parts]
 
     def drift(self, state: State, seed: int, scale: float = 1e-3) -> State:
         """The state a few steps later: nearly the same weights, other moments."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tests.platform.checkpoint.history import SHAPES, Held, History
+from tests.support.differences import tiny_keyframe
 
 from stormsail.platform.checkpoint.chain import Chain, ChainPolicy, choose, extend
 from stormsail.platform.checkpoint.collector import collect, collect_litter
@@ -108,7 +109,7 @@ def _twice(history: History, action: Callable[[], T]) -> T:
 
 
 def _keyframe(history: History, part: RankPart) -> Keyframe:
-    return Keyframe(part, history.kit.shards(history.state, history.kit.specs(part.rank, part.world_size, SHAPES)))
+    return tiny_keyframe(part, history.kit.shards(history.state, history.kit.specs(part.rank, part.world_size, SHAPES)))
 
 
 def commit_late(history: History) -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stormsail.platform.checkpoint.delta import common_zeros, int_add, int_sub, takes_delta
+from stormsail.platform.checkpoint.codec import Base, encode
+from stormsail.platform.checkpoint.delta import common_zeros, int_add, int_sub, is_worth, takes_delta
 from stormsail.platform.errors import InternalError
 
 SPECIAL = [0x0, 0x8000_0000, 0x1, 0x8000_0001, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0000, 0xFFFF_FFFF, 0x7F7F_FFFF]
@@ -88,3 +89,31 @@ def test_the_largest_step_comes_back() -> None:
     ends = np.array([0x8000_0000, 0xFFFF_FFFF, 0x7FFF_FFFF, 0], np.uint32)
     for base in ends:
         assert np.array_equal(int_add(*back(ends, np.full(4, base, np.uint32))), ends)
+
+
+def moved(words: NDArray[np.uint32], share: float) -> NDArray[np.uint32]:
+    """Floats that each moved by about this share of themselves."""
+    by = np.random.default_rng(1).normal(0, share, words.size)
+    return (words.view(np.float32) * (1 + by)).astype(np.float32).view(np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "worth"),
+    [(1e-4, 10_000, True), (3.0, 10_000, False), (1e-4, 4096, True), (0.0, 4095, False)],
+    ids=["near", "far", "just enough words", "too few words"],
+)
+def test_a_difference_is_written_where_it_saves_an_eighth(share: float, count: int, worth: bool) -> None:
+    base = np.random.default_rng(0).normal(0, 0.02, count).astype(np.float32).view(np.uint32)
+    assert is_worth(moved(base, share), base) is worth
+
+
+@pytest.mark.parametrize("share", [1e-4, 1e-3, 1e-2, 0.1])
+@pytest.mark.parametrize("keep", [32, 16], ids=["as they are", "rounded"])
+def test_what_the_sample_says_is_what_coding_saves(share: float, keep: int) -> None:
+    mask = np.uint32(0xFFFF_FFFF << 32 - keep & 0xFFFF_FFFF)
+    base = np.random.default_rng(0).normal(0, 0.02, 100_000).astype(np.float32).view(np.uint32)
+    words = moved(base, share) & mask
+    base &= mask
+    saved = 8 * (len(encode(words)) - len(encode(words, base=Base(base, bytes(16))))) / words.size
+    if abs(saved - 4) > 1:  # near the limit a sample may err
+        assert is_worth(words, base) is (saved > 4)

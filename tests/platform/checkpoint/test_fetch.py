@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def frame(pack: int, offset: int, length: int) -> FrameEntry:
-    return FrameEntry(pack, offset, length, "0" * 64, 0, "master", offset, 1, "0" * 32)
+    return FrameEntry(pack, offset, length, "0" * 32, 0, "master", offset, 1, "0" * 32)
 
 
 class Refusing(MemoryStore):
@@ -90,7 +90,7 @@ def test_each_check_of_a_frame_speaks_up(kit: Kit) -> None:
     data = fetch_range(store, manifest, Request(good.pack, good.offset, good.offset + good.length, (good,)))
     assert open_frame(manifest, good, data).size == good.count
     wrong = [
-        (replace(good, sha256="0" * 64), "SHA-256"),
+        (replace(good, xxh3="0" * 32), "XXH3"),
         (replace(good, count=good.count - 1), "elements, expected"),
         (replace(good, start=good.start + 1), "state digest"),
         (replace(good, component="master"), "state digest"),
