@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.support.one_rank import BATCH, CPU, SEQUENCE, tiny_config
 from tests.support.run_kit import LIMIT_S, within
 from tests.support.user_factories import Numbers
 
-from stormsail.platform.checkpoint.commits import load_manifest
+from stormsail.platform.checkpoint.commits import load_commit, load_manifest
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.reader import read_shards
 from stormsail.platform.checkpoint.rounding import round_shard
@@ -41,6 +42,7 @@ from stormsail.platform.step_values import RANK_VALUES, value_of
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.detect.rules.oscillation import Oscillation
 from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.evaluation import Evaluator
 from stormsail.workers.gradient_log import gradient_log_for
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import DrillError, Injector
@@ -62,7 +64,14 @@ class Rank:
         answers: Directives that the supervisor gives, in order.
     """
 
-    def __init__(self, store: FragileStore, config: RunConfig | None = None, *, source: Numbers | None = None) -> None:
+    def __init__(
+        self,
+        store: FragileStore,
+        config: RunConfig | None = None,
+        *,
+        source: Numbers | None = None,
+        held_out: Numbers | None = None,
+    ) -> None:
         self.config = config or tiny_config()
         self.store = store
         self.answers: list[Directive] = []
@@ -122,6 +131,7 @@ class Rank:
             injector=self.injector,
             snapshots=self.snapshots,
             log=self.log,
+            evaluator=None if held_out is None else Evaluator(self.config, held_out, self.session.world, device=CPU),
         )
 
     def run(self, directive: Directive) -> str:
@@ -315,6 +325,67 @@ class TestWatching:
         assert skipped
         assert rank.rows[-1].applied == STEPS - len(skipped)
         assert rank.rows[-1].values["updates.skipped"] == len(skipped)
+
+
+class TestEvaluation:
+    @pytest.fixture(scope="class")
+    def evaluated(self, one_rank: object) -> Rank:
+        """The undisturbed run, but that it is evaluated."""
+        made = FragileStore()
+        ensure_format(made)
+        rank = Rank(made, tiny_config(eval={"every_steps": 5, "samples": 7}), held_out=Numbers(50))
+        assert rank.run(START) == "done"
+        return rank
+
+    def test_it_changes_no_bit_of_the_run(self, evaluated: Rank, straight: Rank) -> None:
+        assert evaluated.losses == straight.losses
+        assert [row.grad_norm for row in evaluated.rows] == [row.grad_norm for row in straight.rows]
+        assert [row.batch for row in evaluated.rows] == [row.batch for row in straight.rows]
+        assert _root(evaluated, 1) == _root(straight, 1)
+
+    def test_it_takes_place_when_due_and_at_the_end_and_is_said_once(self, evaluated: Rank) -> None:
+        said = [fields for kind, fields in evaluated.lines if kind == "evaluation.finished"]
+        assert [fields["step"] for fields in said] == [5, 10, 12]
+        assert {fields["samples"] for fields in said} == {7}
+        assert {fields["tokens"] for fields in said} == {7 * SEQUENCE}
+        losses = [fields["loss"] for fields in said]
+        assert losses == sorted(losses, reverse=True)
+        assert Phase.EVALUATE in evaluated.phases
+
+    def test_the_loss_belongs_to_the_state_that_is_saved_after_it(self, evaluated: Rank, straight: Rank) -> None:
+        said = {fields["step"]: fields["loss"] for kind, fields in evaluated.lines if kind == "evaluation.finished"}
+        for step in (5, 10, 12):
+            ref = CheckpointRef(1, step)
+            assert load_commit(evaluated.store, ref).eval_loss == said[step]
+            assert load_manifest(evaluated.store, ref).meta.eval_loss == said[step]
+            assert load_commit(straight.store, ref).eval_loss is None
+
+    def test_its_time_belongs_to_no_step(self, store: FragileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        late_s = 0.0
+
+        class Slow(Numbers):
+            def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+                nonlocal late_s
+                late_s += 1000.0
+                return super().sample(index)
+
+        clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + late_s)
+        monkeypatch.setattr("stormsail.workers.stopwatch.time", clock)
+        rank = Rank(store, tiny_config(eval={"every_steps": 2}), held_out=Slow(2))
+        lasted_s: list[float] = []
+        begin = rank.loop.watch.begin
+        rank.loop.watch.begin = lambda: (begin(), lasted_s.append(rank.loop.watch.before.get("step", 0.0)))[0]  # type: ignore[method-assign,func-returns-value]
+        assert rank.run(Directive(1, stop_step=6)) == "done"
+        assert late_s == 6000.0
+        assert max(lasted_s) < 1000.0
+        assert max(row.step_s for row in rank.rows) < 1000.0
+
+    def test_whoever_asked_for_a_stop_does_not_wait_for_it(self, store: FragileStore) -> None:
+        rank = Rank(store, tiny_config(eval={"every_steps": 1}), held_out=Numbers(2))
+        rank.stop_after = 3
+        assert rank.run(START) == "stopped"
+        last = rank.session.position.step
+        assert [fields["step"] for kind, fields in rank.lines if kind == "evaluation.finished"] == list(range(1, last))
 
 
 def test_a_resumed_run_repeats_the_same_bits(straight: Rank, past: FragileStore) -> None:
