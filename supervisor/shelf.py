@@ -13,12 +13,14 @@ from stormsail.platform.checkpoint.lines import Generation, list_generations, li
 from stormsail.platform.checkpoint.log_line import Logged, logged, reach
 from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.checkpoint.pins import pins
+from stormsail.platform.checkpoint.retention import best_of
 from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor import telling
+from stormsail.supervisor.keeping import losses_of
 from stormsail.supervisor.record import fold
 
 _MB = 1_000_000
@@ -35,6 +37,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     log = logged(info.key for info in store.list(LOG))
     sizes = {commit.ref: commit.stored_bytes for commit in scan.commits}
     folds, pinned = folded(store), pins(store)
+    best = best_of(live & (record.good - record.corrupt), losses_of(scan.commits))
     rows = [
         {
             "generation": commit.generation,
@@ -46,6 +49,8 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "saved_bytes": 0 if commit.base not in sizes else sizes[commit.base] - commit.stored_bytes,
             "folded": commit.ref in folds,
             "pinned": commit.ref in pinned,
+            "eval_loss": commit.eval_loss,
+            "best": commit.ref == best,
             "digest": commit.root,
             "time_s": commit.time_s,
             "log_to": _log_to(generations, log, commit) if commit.ref in live else None,
@@ -82,6 +87,8 @@ def _without_state(generation: int | None, step: int | None, state: str, key: st
         "saved_bytes": 0,
         "folded": False,
         "pinned": False,
+        "eval_loss": None,
+        "best": False,
         "digest": key,
         "time_s": None,
         "log_to": None,
@@ -98,23 +105,32 @@ def render_shelf(rows: list[dict[str, Any]]) -> str:
     """The shelf as a table."""
     if not rows:
         return "no checkpoints"
-    head = f"{'checkpoint':>12}  {'state':<11} {'kept':<6} {'MB':>8}  {'builds on':<14} {'committed':<9} digest"
+    evaluated = any(row["eval_loss"] is not None for row in rows)
+    loss = f"{'eval loss':<12} " if evaluated else ""
+    head = f"{'checkpoint':>12}  {'state':<11} {'kept':<6} {loss}{'MB':>8}  {'builds on':<14} {'committed':<9} digest"
     reached = [row for row in rows if row["log_to"] is not None]
     log = [f"the gradient log leads from step {row['step']} to step {row['log_to']}" for row in reached[-1:]]
-    return "\n".join([head, *(_line(row) for row in rows), *log])
+    return "\n".join([head, *(_line(row, evaluated=evaluated) for row in rows), *log])
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any], *, evaluated: bool) -> str:
     name = "-" if row["step"] is None else f"{row['generation']}/{row['step']}"
     committed = "-" if row["time_s"] is None else telling.clock(row["time_s"])
+    loss = f"{_evaluated(row):<12} " if evaluated else ""
     return (
-        f"{name:>12}  {row['state']:<11} {_standing(row):<6} {row['bytes'] / _MB:>8.1f}  "
+        f"{name:>12}  {row['state']:<11} {_standing(row):<6} {loss}{row['bytes'] / _MB:>8.1f}  "
         f"{_builds_on(row):<14} {committed:<9} {row['digest']}".rstrip()
     )
 
 
 def _standing(row: dict[str, Any]) -> str:
     return "pinned" if row["pinned"] else "good" if row["good"] else "-"
+
+
+def _evaluated(row: dict[str, Any]) -> str:
+    if row["eval_loss"] is None:
+        return "-"
+    return f"{row['eval_loss']:.4f}{' best' if row['best'] else ''}"
 
 
 def _builds_on(row: dict[str, Any]) -> str:

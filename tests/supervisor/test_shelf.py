@@ -53,6 +53,29 @@ def test_the_table_has_a_line_for_each(past: RunPlace) -> None:
     assert lines[1].split()[:3] == ["1/10", "live", "good"]
 
 
+def test_what_was_evaluated_shows_its_loss_and_which_of_the_good_ones_is_best(
+    played: Callable[[Callable[[Staff], None]], RunPlace],
+) -> None:
+    def evaluated(staff: Staff) -> None:
+        for step, loss in ((10, 2.0), (20, 1.5), (30, None), (40, 1.25)):
+            staff.checkpoint(step, good=step != 40, eval_loss=loss)
+
+    rows = list_shelf(played(evaluated))
+    assert [(row["eval_loss"], row["best"]) for row in rows] == [
+        (2.0, False),
+        (1.5, True),
+        (None, False),
+        (1.25, False),
+    ]
+    head, *lines = render_shelf(rows).splitlines()
+    place = head.index("eval loss")
+    assert [line[place:].split("  ")[0].strip() for line in lines] == ["2.0000", "1.5000 best", "-", "1.2500"]
+
+
+def test_a_run_that_was_never_evaluated_has_no_such_column(past: RunPlace) -> None:
+    assert "eval" not in render_shelf(list_shelf(past))
+
+
 def test_an_empty_shelf_says_so() -> None:
     assert render_shelf([]) == "no checkpoints"
 
