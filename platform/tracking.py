@@ -105,10 +105,11 @@ def points_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Point], bool]:
 
 def evaluation_points(events: Iterable[Event]) -> list[Point]:
     """The loss of each evaluation on held-out samples, at the step of its state; one that is not finite has none (pure)."""
+    found = ((event, event.data.get("loss")) for event in events if event.kind == EVALUATED)
     return [
-        Point("eval_loss", float(event.data["loss"]), int(event.time_s * 1000), event.step or 0)
-        for event in events
-        if event.kind == EVALUATED and event.data["loss"] is not None
+        Point("eval_loss", loss, int(event.time_s * 1000), event.step or 0)
+        for event, loss in found
+        if isinstance(loss, float)
     ]
 
 

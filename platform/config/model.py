@@ -67,6 +67,11 @@ class RunConfig(Section):
     tracking: TrackingSection = TrackingSection()
     drill: DrillSection = DrillSection()
 
+    def unevaluated(self) -> RunConfig:
+        """The same run, but that it is never evaluated: it keeps every bit of its state."""
+        checkpoint = self.checkpoint.model_copy(update={"keep_best": False})
+        return self.model_copy(update={"eval": EvalSection(), "checkpoint": checkpoint})
+
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
         found = list(self._contradictions())

@@ -56,6 +56,11 @@ def test_what_can_be_meant_is_taken(sections: dict[str, object]) -> None:
     assert run(**sections).eval.samples == 256
 
 
+def test_a_run_can_be_had_without_its_evaluations() -> None:
+    evaluated = run(eval={"every_steps": 50}, checkpoint={**KEEP, "keep_last": 7})
+    assert evaluated.unevaluated() == run(checkpoint={"keep_last": 7})
+
+
 def test_args_that_are_wrong_are_told_by_whoever_checks_them() -> None:
     assert not holds_nothing_out(DataSection(factory="builtin:tokens", args={"path": "not absolute"}))
 

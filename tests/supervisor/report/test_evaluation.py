@@ -13,8 +13,7 @@ from stormsail.supervisor.report.render import render_report
 def evaluated(tape: Tape, step: int, loss: float | None, took_s: float = 2.0) -> None:
     """Evaluate at a step, and save it."""
     tape.clock_s += took_s
-    data = {"generation": tape.generation, "loss": loss, "took_s": took_s, "at_s": tape.clock_s}
-    tape.note("evaluation.finished", step=step, **data)
+    tape.note("evaluation.finished", step=step, generation=tape.generation, loss=loss, took_s=took_s, at_s=tape.clock_s)
     tape.note("checkpoint.committed", step=step, generation=tape.generation, bytes=1, digest="d")
 
 
