@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
@@ -13,7 +13,7 @@ from stormsail.platform.checkpoint.lines import Generation, list_generations, li
 from stormsail.platform.checkpoint.log_line import Logged, logged, reach
 from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.checkpoint.pins import pins
-from stormsail.platform.checkpoint.retention import best_of
+from stormsail.platform.checkpoint.retention import best_of, standing
 from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
@@ -37,7 +37,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     log = logged(info.key for info in store.list(LOG))
     sizes = {commit.ref: commit.stored_bytes for commit in scan.commits}
     folds, pinned = folded(store), pins(store)
-    best = best_of(live & (record.good - record.corrupt), losses_of(scan.commits))
+    best = best_of(standing(live - record.corrupt, record.good), losses_of(scan.commits))
     rows = [
         {
             "generation": commit.generation,
@@ -146,7 +146,7 @@ def _builds_on(row: dict[str, Any]) -> str:
 
 
 def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
-    """The checkpoint that somebody means: `GENERATION/STEP`, `STEP` (on the live line), `newest`, or `good`.
+    """The checkpoint that somebody means: `GENERATION/STEP`, `STEP` (on the live line), `newest`, `good`, or `best`.
 
     Raises:
         ConfigError: These words name no checkpoint.
@@ -155,7 +155,7 @@ def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
     """
     store = place.store()
     commits = scan_commits(store).commits
-    wanted = _wanted(place, spoken, newest_first(live_refs(list_generations(store), commits)))
+    wanted = _wanted(place, spoken, newest_first(live_refs(list_generations(store), commits)), commits)
     existing = {commit.ref for commit in commits}
     found = next((ref for ref in wanted if ref in existing), None)
     if found is None:
@@ -167,17 +167,21 @@ def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
     return found
 
 
-def _wanted(place: RunPlace, spoken: str, live: list[CheckpointRef]) -> list[CheckpointRef]:
+def _wanted(place: RunPlace, spoken: str, live: list[CheckpointRef], commits: Iterable[Commit]) -> list[CheckpointRef]:
     """What the words may mean, best first."""
     if spoken == "newest":
         return live
     if spoken == "good":
         good = fold(Journal.read(place.store())).good
         return [ref for ref in live if ref in good]
+    if spoken == "best":
+        record = fold(Journal.read(place.store()))
+        best = best_of(standing(set(live) - record.corrupt, record.good), losses_of(commits))
+        return [] if best is None else [best]
     match = _SPOKEN.fullmatch(spoken)
     if match is None:
         raise ConfigError(
-            f"{spoken!r} names no checkpoint", todo="say STEP, GENERATION/STEP, newest, or good", where=place.name
+            f"{spoken!r} names no checkpoint", todo="say STEP, GENERATION/STEP, newest, good, or best", where=place.name
         )
     if match["generation"] is None:
         return [ref for ref in live if ref.step == int(match["step"])]

@@ -74,7 +74,7 @@ def _words(row: dict[str, Any]) -> str:
         "live" if row["live"] else "superseded",
         *(["good"] if row["good"] else []),
         *(["pinned"] if row["pinned"] else []),
-        *(["lowest evaluation loss"] if row["best"] else []),
+        *(["best of the good ones"] if row["best"] else []),
         *(["others build on it"] if row["needed"] else []),
         f"{row['bytes'] / _MB:.1f} MB",
     ]

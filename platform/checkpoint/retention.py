@@ -105,6 +105,13 @@ def best_of(refs: Iterable[CheckpointRef], losses: Mapping[CheckpointRef, float]
     return min(able, key=lambda ref: (losses[ref], ref.step, ref.generation), default=None)
 
 
+def standing(live: Collection[CheckpointRef], good: Collection[CheckpointRef]) -> tuple[CheckpointRef, ...]:
+    """Those on the live line that are known good, or newer than all that are and so not judged yet; newest first."""
+    on_line = newest_first(live)
+    newest = next((place for place, ref in enumerate(on_line) if ref in good), len(on_line))
+    return tuple(ref for place, ref in enumerate(on_line) if place < newest or ref in good)
+
+
 def to_fold(
     plan: RetentionPlan, bases: Mapping[CheckpointRef, CheckpointRef], folds: Collection[CheckpointRef]
 ) -> tuple[CheckpointRef, ...]:

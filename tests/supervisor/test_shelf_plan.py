@@ -43,7 +43,7 @@ def test_the_best_evaluated_one_is_planned_as_the_run_itself_plans_it(
 
     rows = plan_shelf(played(evaluated))
     assert [row["best"] for row in rows] == [False, True, False, False]
-    assert "1/20         keep  , live, good, lowest evaluation loss, " in render_plan(rows)
+    assert "1/20         keep  , live, good, best of the good ones, " in render_plan(rows)
 
 
 def test_what_would_go_is_summed_up() -> None:

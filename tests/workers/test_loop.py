@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.one_rank import BATCH, CPU, SEQUENCE, tiny_config
+from tests.support.one_rank import BATCH, CPU, SEQUENCE, digest_of, tiny_config
 from tests.support.run_kit import LIMIT_S, within
 from tests.support.user_factories import Numbers
 
@@ -22,6 +22,7 @@ from stormsail.platform.checkpoint.rounding import round_shard
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.config.evaluation import EvalSection
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import DataOrder
 from stormsail.platform.diagnosis import ReplayResult
@@ -42,7 +43,7 @@ from stormsail.platform.step_values import RANK_VALUES, value_of
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.detect.rules.oscillation import Oscillation
 from stormsail.workers.engine import ZeroEngine
-from stormsail.workers.evaluation import Evaluator
+from stormsail.workers.evaluation import Evaluation, Evaluator
 from stormsail.workers.gradient_log import gradient_log_for
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import DrillError, Injector
@@ -469,6 +470,22 @@ class TestRounding:
             ]
             shards = read_shards(rounded.store, manifest, specs)
             assert all(np.array_equal(shard.words, round_shard(shard).words) for shard in shards) is kept
+
+    def test_what_is_evaluated_is_the_state_that_is_saved(
+        self, rounded: Rank, config: RunConfig, store: FragileStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        roots: list[str] = []
+        evaluate = Evaluator.evaluate
+
+        def noted(self: Evaluator, engine: ZeroEngine) -> Evaluation:
+            roots.append(digest_of(engine.copy_state()).hex)
+            return evaluate(self, engine)
+
+        monkeypatch.setattr(Evaluator, "evaluate", noted)
+        rank = Rank(store, config.model_copy(update={"eval": EvalSection(every_steps=5)}), held_out=Numbers(3))
+        assert rank.run(START) == "done"
+        assert roots == [load_manifest(store, CheckpointRef(1, step)).root for step in (5, 10, STEPS)]
+        assert _root(rank, 1) == _root(rounded, 1)
 
     def test_a_resumed_run_repeats_the_same_bits(self, rounded: Rank, config: RunConfig) -> None:
         rank = Rank(rounded.store, config)

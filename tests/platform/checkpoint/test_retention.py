@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, best_of, retain, to_fold
+from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, best_of, retain, standing, to_fold
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.messages import CheckpointRef
 
@@ -287,3 +287,10 @@ def test_the_best_one_is_there_as_the_run_goes_on(saves: list[tuple[bool, float 
         held = list(plan([*held, ref], good=good, losses=losses).keep)
         able = [(losses[known], known.step) for known in good if math.isfinite(losses.get(known, math.nan))]
         assert not able or CheckpointRef(1, min(able)[1]) in held
+
+
+def test_those_that_stand_are_good_or_not_judged_yet() -> None:
+    live = steps(10, 20, 30, 40, 50)
+    assert standing(live, steps(10, 30)) == tuple(steps(50, 40, 30, 10))
+    assert standing(live, ()) == tuple(reversed(live))
+    assert standing((), steps(10)) == ()
