@@ -328,13 +328,55 @@ class TestWatching:
         assert rank.rows[-1].values["updates.skipped"] == len(skipped)
 
 
+class EvaluatedRank(Rank):
+    """One that is evaluated on samples that take 1000 s each, by the clock of its steps.
+
+    Attributes:
+        places: Where it said that it was.
+        lasted_s: How long the step before each step had lasted.
+    """
+
+    def __init__(self, store: FragileStore, config: RunConfig) -> None:
+        self.places: list[tuple[Phase, int]] = []
+        self.lasted_s: list[float] = []
+        self.late_s = 0.0
+        super().__init__(store, config, held_out=SlowNumbers(50, self))
+
+    def run(self, directive: Directive) -> str:
+        at, begin = self.beat.at, self.loop.watch.begin
+
+        def noted_at(phase: Phase, step: int, *, generation: int | None = None, rank: int | None = None) -> None:
+            self.places.append((phase, step))
+            at(phase, step, generation=generation, rank=rank)
+
+        def noted_begin() -> None:
+            begin()
+            self.lasted_s.append(self.loop.watch.before.get("step", 0.0))
+
+        self.beat.at, self.loop.watch.begin = noted_at, noted_begin  # type: ignore[method-assign] # the real ones, noted
+        with pytest.MonkeyPatch.context() as patch:
+            clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + self.late_s)
+            patch.setattr("stormsail.workers.stopwatch.time", clock)
+            return super().run(directive)
+
+
+class SlowNumbers(Numbers):
+    def __init__(self, samples: int, rank: EvaluatedRank) -> None:
+        super().__init__(samples)
+        self.rank = rank
+
+    def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self.rank.late_s += 1000.0
+        return super().sample(index)
+
+
 class TestEvaluation:
     @pytest.fixture(scope="class")
-    def evaluated(self, one_rank: object) -> Rank:
+    def evaluated(self, one_rank: object) -> EvaluatedRank:
         """The undisturbed run, but that it is evaluated."""
         made = FragileStore()
         ensure_format(made)
-        rank = Rank(made, tiny_config(eval={"every_steps": 5, "samples": 7}), held_out=Numbers(50))
+        rank = EvaluatedRank(made, tiny_config(eval={"every_steps": 5, "samples": 7}))
         assert rank.run(START) == "done"
         return rank
 
@@ -351,7 +393,6 @@ class TestEvaluation:
         assert {fields["tokens"] for fields in said} == {7 * SEQUENCE}
         losses = [fields["loss"] for fields in said]
         assert losses == sorted(losses, reverse=True)
-        assert Phase.EVALUATE in evaluated.phases
 
     def test_the_loss_belongs_to_the_state_that_is_saved_after_it(self, evaluated: Rank, straight: Rank) -> None:
         said = {fields["step"]: fields["loss"] for kind, fields in evaluated.lines if kind == "evaluation.finished"}
@@ -361,25 +402,20 @@ class TestEvaluation:
             assert load_manifest(evaluated.store, ref).meta.eval_loss == said[step]
             assert load_commit(straight.store, ref).eval_loss is None
 
-    def test_its_time_belongs_to_no_step(self, store: FragileStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        late_s = 0.0
+    def test_it_is_a_phase_between_a_step_and_its_save(self, evaluated: EvaluatedRank) -> None:
+        place = evaluated.places.index((Phase.EVALUATE, 5))
+        assert evaluated.places[place - 1 : place + 3] == [
+            (Phase.STEP, 4),
+            (Phase.EVALUATE, 5),
+            (Phase.SAVE, 5),
+            (Phase.STEP, 5),
+        ]
+        assert evaluated.places[-3:] == [(Phase.EVALUATE, 12), (Phase.FINISH, 12), (Phase.SAVE, 12)]
 
-        class Slow(Numbers):
-            def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-                nonlocal late_s
-                late_s += 1000.0
-                return super().sample(index)
-
-        clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + late_s)
-        monkeypatch.setattr("stormsail.workers.stopwatch.time", clock)
-        rank = Rank(store, tiny_config(eval={"every_steps": 2}), held_out=Slow(2))
-        lasted_s: list[float] = []
-        begin = rank.loop.watch.begin
-        rank.loop.watch.begin = lambda: (begin(), lasted_s.append(rank.loop.watch.before.get("step", 0.0)))[0]  # type: ignore[method-assign,func-returns-value]
-        assert rank.run(Directive(1, stop_step=6)) == "done"
-        assert late_s == 6000.0
-        assert max(lasted_s) < 1000.0
-        assert max(row.step_s for row in rank.rows) < 1000.0
+    def test_its_time_belongs_to_no_step(self, evaluated: EvaluatedRank) -> None:
+        assert evaluated.late_s == 3 * 7 * 1000.0
+        assert max(evaluated.lasted_s) < 1000.0
+        assert max(row.step_s for row in evaluated.rows) < 1000.0
 
     def test_whoever_asked_for_a_stop_does_not_wait_for_it(self, store: FragileStore) -> None:
         rank = Rank(store, tiny_config(eval={"every_steps": 1}), held_out=Numbers(2))
