@@ -24,6 +24,7 @@ class Phase(StrEnum):
     STEP = "step"
     CONSULT = "consult"
     REPLAY = "replay"
+    EVALUATE = "evaluate"
     SAVE = "save"
     FINISH = "finish"
     DONE = "done"

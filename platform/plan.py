@@ -94,6 +94,21 @@ class CheckpointPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """What evaluating on held-out samples takes.
+
+    Attributes:
+        count: Evaluations in the whole run.
+        samples: Samples of each at most, as far as so many are held out; None for all of them.
+        micro_steps: Forward passes of each worker in one evaluation, at most; None likewise.
+    """
+
+    count: int
+    samples: int | None
+    micro_steps: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """The whole plan.
 
@@ -103,6 +118,7 @@ class RunPlan:
         batch: How a batch is cut.
         memory: Per rank, or None without the number of parameters.
         checkpoint: What saving costs, or None likewise.
+        evaluation: What evaluating takes, or None for a run that is never evaluated.
         ladder: What the ladder will do, in plain words.
         notes: What deserves a second look.
         unchecked: What could not be checked here.
@@ -113,6 +129,7 @@ class RunPlan:
     batch: BatchPlan
     memory: MemoryPlan | None
     checkpoint: CheckpointPlan | None
+    evaluation: EvaluationPlan | None
     ladder: tuple[str, ...]
     notes: tuple[str, ...]
     unchecked: tuple[str, ...]
@@ -136,6 +153,7 @@ def plan_run(config: RunConfig, *, bandwidth_mb_s: float, parameters: int | None
         batch=batch,
         memory=None if count is None else _memory_plan(config, count, known),
         checkpoint=checkpoint,
+        evaluation=_evaluation_plan(config),
         ladder=ladder_in_words(config),
         notes=tuple(_notes(config, batch, checkpoint)),
         unchecked=tuple(_unchecked(config, known, bandwidth_mb_s, count)),
@@ -244,14 +262,29 @@ def _activation_bytes(config: RunConfig, model: TransformerArgs, width: int) -> 
     return tokens * (width * model.layers * per_block + model.vocab_size * (width + 8))
 
 
+def _evaluation_plan(config: RunConfig) -> EvaluationPlan | None:
+    section = config.eval
+    if section.every_steps is None:
+        return None
+    per_pass = config.train.micro_batch * config.cluster.workers
+    return EvaluationPlan(
+        count=math.ceil(config.train.steps / section.every_steps),
+        samples=section.samples,
+        micro_steps=None if section.samples is None else math.ceil(section.samples / per_pass),
+    )
+
+
 def _checkpoint_plan(config: RunConfig, parameters: int, bandwidth_mb_s: float) -> CheckpointPlan:
     stored = int(parameters * config.checkpoint.keyframe_bytes_per_parameter)
+    kept = config.checkpoint.keep_last + _KEPT_FOR_THE_LADDER
+    if config.checkpoint.keep_best:
+        kept += 2 if config.checkpoint.writes_differences else 1  # with the keyframe that it may build on
     log = 0 if config.checkpoint.gradient_log == "off" else int(parameters * LOG_BYTES_PER_PARAMETER)
     return CheckpointPlan(
         raw_bytes=int(parameters * RAW_BYTES_PER_PARAMETER),
         stored_bytes=stored,
         upload_s=stored / (bandwidth_mb_s * 1e6),
-        kept_bytes=stored * (config.checkpoint.keep_last + _KEPT_FOR_THE_LADDER),
+        kept_bytes=stored * kept,
         saves=math.ceil(config.train.steps / config.checkpoint.interval),
         log_bytes=log,
         # From the newest checkpoint but one on, and the steps while the next one is being written.

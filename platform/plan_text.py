@@ -37,6 +37,11 @@ def _figures(plan: RunPlan) -> Iterator[str]:
             kept = size_text(checkpoint.log_kept_bytes)
             yield f"  gradient log    {size_text(checkpoint.log_bytes)} a step, up to {kept} kept at a time"
         yield f"  store           up to {size_text(checkpoint.kept_bytes)} kept at a time"
+    if plan.evaluation is not None:
+        found = plan.evaluation
+        passes = "" if found.micro_steps is None else f": {found.micro_steps} forward passes of each worker"
+        samples = "all held-out samples" if found.samples is None else f"up to {found.samples} held-out samples"
+        yield f"  evaluation      {found.count} in the run, of {samples}{passes}"
 
 
 def _rest(plan: RunPlan) -> Iterator[str]:

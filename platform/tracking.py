@@ -1,6 +1,6 @@
 """MLflow as a mirror that may fail: a process of its own that copies the run's storage to MLflow and can stop at any time.
 
-The record is the run's own storage. The mirror reads rows from there, so nothing has to be buffered for it: after
+The record is the run's own storage. The mirror reads rows and the journal's evaluations from there, so nothing has to be buffered for it: after
 an outage it simply goes on from its cursor, which lies on the run's storage too. It shares no thread and no lock
 with training or with the supervisor. Run as `python -m stormsail.platform.tracking`, arguments as JSON on the first
 line of stdin; when stdin ends it sends what is left, within a limit, and ends. What happens to it, it says as
@@ -15,17 +15,20 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from stormsail.platform.errors import ObjectMissingError, StorageError
+from stormsail.platform.journal import Journal
+from stormsail.platform.journal_events import Event
 from stormsail.platform.series import iter_series_objects
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import ObjectStore, StoreAddress
 
 CURSOR_KEY = "tracking/mlflow.json"
 REPORT_KEY = "tracking/report.json"
+EVALUATED = "evaluation.finished"
 MAX_BATCH = 1000
 MAX_PARAMS = 100
 _PARAM_CHARACTERS = 500
@@ -100,8 +103,18 @@ def points_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Point], bool]:
     return points, diverged
 
 
+def evaluation_points(events: Iterable[Event]) -> list[Point]:
+    """The loss of each evaluation on held-out samples, at the step of its state; one that is not finite has none (pure)."""
+    found = ((event, event.data.get("loss")) for event in events if event.kind == EVALUATED)
+    return [
+        Point("eval_loss", loss, int(event.time_s * 1000), event.step or 0)
+        for event, loss in found
+        if isinstance(loss, float)
+    ]
+
+
 class Mirror:
-    """Copies rows to MLflow; all methods may raise what the MLflow client raises.
+    """Copies rows and evaluations to MLflow; all methods may raise what the MLflow client raises.
 
     Args:
         store: The run's store.
@@ -115,31 +128,45 @@ class Mirror:
         self._settings = settings
         self._run_id = ""
         self._after: str | None = None
+        self._after_event = 0
         self._diverged = False
 
     def open(self) -> None:
         """Find the run in MLflow that this run was mirrored to before, or make one with its parameters."""
         try:
             known = json.loads(self._store.get(CURSOR_KEY))
-            self._run_id, self._after = known["run_id"], known["after"]
+            self._run_id, self._after, self._after_event = known["run_id"], known["after"], known["after_event"]
         except ObjectMissingError:
             self._create()
         self._log_params()
 
     def copy(self) -> int:
-        """Send rows that have come since; returns how many points were sent."""
+        """Send rows and evaluations that have come since; returns how many points were sent."""
         sent = 0
         for key, rows in iter_series_objects(self._store, after=self._after):
             points, diverged = points_of(rows)
             for start in range(0, len(points), MAX_BATCH):
-                self._client.log_batch(self._run_id, metrics=[_metric(p) for p in points[start : start + MAX_BATCH]])
+                self._log(points[start : start + MAX_BATCH])
             if diverged and not self._diverged:
                 self._client.set_tag(self._run_id, "diverged", "true")
                 self._diverged = True
             sent += len(points)
             self._after = key
             self._save()
-        return sent
+        return sent + self._copy_evaluations()
+
+    def _copy_evaluations(self) -> int:
+        events = Journal.read(self._store, after=self._after_event)
+        points = evaluation_points(events)
+        for start in range(0, len(points), MAX_BATCH):
+            self._log(points[start : start + MAX_BATCH])
+        self._after_event = events[-1].number if events else self._after_event
+        if points:
+            self._save()
+        return len(points)
+
+    def _log(self, points: Sequence[Point]) -> None:
+        self._client.log_batch(self._run_id, metrics=[_metric(point) for point in points])
 
     def finish(self) -> None:
         """Send the report, if the run has left one, and close the run in MLflow."""
@@ -165,7 +192,8 @@ class Mirror:
         self._save()
 
     def _save(self) -> None:
-        self._store.put(CURSOR_KEY, json.dumps({"run_id": self._run_id, "after": self._after}).encode())
+        cursor = {"run_id": self._run_id, "after": self._after, "after_event": self._after_event}
+        self._store.put(CURSOR_KEY, json.dumps(cursor).encode())
 
     def _log_params(self) -> None:
         """Send what MLflow does not have yet.

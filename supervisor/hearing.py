@@ -13,6 +13,7 @@ from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import ConfigError, FencedError
 from stormsail.platform.messages import Heartbeat, HeartbeatReply, JoinRequest, Placement, WorkerFailure
+from stormsail.supervisor import evaluations
 from stormsail.supervisor.answering import Answering
 from stormsail.supervisor.committer import Committer
 from stormsail.supervisor.deciding import Decider
@@ -61,7 +62,9 @@ class Hearing:
         self._progress = Progress(config, ledger, decider=decider, keeper=keeper)
         # Deciding and loading may wait for a store that is away, and that is no hanging.
         patience_s = config.cluster.start_timeout_s + config.journal.deadline_s
-        self._limits = hang.Limits.of(config.hang, step_s=config.cluster.step_timeout_s, other_s=patience_s)
+        self._limits = hang.Limits.of(
+            config.hang, step_s=config.cluster.step_timeout_s, other_s=patience_s, eval_s=config.eval.timeout_s
+        )
         self._watched = hang.Watched()
         self._evidence_wanted = False
         self._last_line: dict[tuple[int, int], int] = {}
@@ -212,6 +215,8 @@ class Hearing:
                 fields["host"] = self._membership.host_of(int(fields["rank"]))
             if kind == "replay.finished":
                 fields |= self._replay_ended()
+            if kind == "evaluation.finished":
+                fields["lowest"] = evaluations.is_lowest(fields["loss"], self._ledger.record)
             self._ledger.note(kind, **fields)
         self._last_line[key] = number  # now: what could not be noted, as the disk was full, is said again
 

@@ -62,13 +62,20 @@ def retention_plan(
             last=section.keep_last,
             every_steps=section.keep_every_steps,
             every_s=None if section.keep_every_hours is None else 3600.0 * section.keep_every_hours,
+            best=section.keep_best,
             ladder_steps=max(config.rollback.min_steps, config.fp32.window_steps),
         ),
         pinned=pinned,
         held=held,
         times={commit.ref: commit.time_s for commit in commits},
+        losses=losses_of(commits),
         bases={commit.ref: commit.base for commit in commits if commit.base is not None and commit.ref not in freed},
     )
+
+
+def losses_of(commits: Iterable[Commit]) -> dict[CheckpointRef, float]:
+    """What the evaluated ones lost on held-out samples."""
+    return {commit.ref: commit.eval_loss for commit in commits if commit.eval_loss is not None}
 
 
 class Keeper:

@@ -381,10 +381,10 @@ def _create(spec: RunSpec, place: RunPlace) -> Any:
 
 
 def twin_of(config: RunConfig) -> RunConfig:
-    """The same run without faults, under a name of its own."""
+    """The same run without faults and evaluations, under a name of its own."""
     drill = config.drill.model_copy(update={"faults": (), "twin_step": None})
     name = f"{config.name[: _LONGEST_NAME - len(_TWIN)]}{_TWIN}"
-    return config.model_copy(update={"name": name, "drill": drill, "alerts": AlertsSection()})
+    return config.unevaluated().model_copy(update={"name": name, "drill": drill, "alerts": AlertsSection()})
 
 
 def outcome_of(place: RunPlace) -> Record:

@@ -32,6 +32,21 @@ class CommittedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A state that was evaluated, on any line.
+
+    Attributes:
+        generation: Generation that came to it.
+        step: Global batches consumed.
+        loss: On held-out samples, in nats; finite.
+    """
+
+    generation: int
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The run so far.
 
@@ -43,6 +58,7 @@ class Record:
         good: Checkpoints known good.
         corrupt: Checkpoints that failed verification; never chosen again.
         deleted: Checkpoints that retention removed.
+        evaluations: What was evaluated, in order.
         lr_events: What was decided about the learning rate.
         skip: Sample ranges left out of the data order.
         ladder: The ladder's state.
@@ -63,6 +79,7 @@ class Record:
     good: frozenset[CheckpointRef] = frozenset()
     corrupt: frozenset[CheckpointRef] = frozenset()
     deleted: frozenset[CheckpointRef] = frozenset()
+    evaluations: tuple[Evaluated, ...] = ()
     lr_events: tuple[LrEvent, ...] = ()
     skip: tuple[tuple[int, int], ...] = ()
     ladder: LadderState = field(default_factory=LadderState)
@@ -182,6 +199,14 @@ def _formed(record: Record, event: Event) -> Record:
     return replace(record, data_digest=record.data_digest or str(_data(event)["data_digest"]))
 
 
+def _evaluated(record: Record, event: Event) -> Record:
+    data = _data(event)
+    if data["loss"] is None:
+        return record
+    found = Evaluated(int(data["generation"]), event.step or 0, float(data["loss"]))
+    return replace(record, evaluations=(*record.evaluations, found))
+
+
 def _stop_requested(record: Record, event: Event) -> Record:
     return replace(record, stop_requested=str(_data(event)["reason"]))
 
@@ -201,4 +226,5 @@ _HANDLERS = {
     "checkpoint.corrupt": _corrupt,
     "checkpoint.deleted": _deleted,
     "drill.fired": _fired,
+    "evaluation.finished": _evaluated,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
@@ -13,12 +13,14 @@ from stormsail.platform.checkpoint.lines import Generation, list_generations, li
 from stormsail.platform.checkpoint.log_line import Logged, logged, reach
 from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.checkpoint.pins import pins
+from stormsail.platform.checkpoint.retention import best_of, standing
 from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor import telling
+from stormsail.supervisor.keeping import losses_of
 from stormsail.supervisor.record import fold
 
 _MB = 1_000_000
@@ -35,6 +37,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     log = logged(info.key for info in store.list(LOG))
     sizes = {commit.ref: commit.stored_bytes for commit in scan.commits}
     folds, pinned = folded(store), pins(store)
+    best = best_of(standing(live - record.corrupt, record.good), losses_of(scan.commits))
     rows = [
         {
             "generation": commit.generation,
@@ -46,6 +49,8 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "saved_bytes": 0 if commit.base not in sizes else sizes[commit.base] - commit.stored_bytes,
             "folded": commit.ref in folds,
             "pinned": commit.ref in pinned,
+            "eval_loss": commit.eval_loss,
+            "best": commit.ref == best,
             "digest": commit.root,
             "time_s": commit.time_s,
             "log_to": _log_to(generations, log, commit) if commit.ref in live else None,
@@ -82,6 +87,8 @@ def _without_state(generation: int | None, step: int | None, state: str, key: st
         "saved_bytes": 0,
         "folded": False,
         "pinned": False,
+        "eval_loss": None,
+        "best": False,
         "digest": key,
         "time_s": None,
         "log_to": None,
@@ -98,23 +105,32 @@ def render_shelf(rows: list[dict[str, Any]]) -> str:
     """The shelf as a table."""
     if not rows:
         return "no checkpoints"
-    head = f"{'checkpoint':>12}  {'state':<11} {'kept':<6} {'MB':>8}  {'builds on':<14} {'committed':<9} digest"
+    evaluated = any(row["eval_loss"] is not None for row in rows)
+    loss = f"{'eval loss':<12} " if evaluated else ""
+    head = f"{'checkpoint':>12}  {'state':<11} {'kept':<6} {loss}{'MB':>8}  {'builds on':<14} {'committed':<9} digest"
     reached = [row for row in rows if row["log_to"] is not None]
     log = [f"the gradient log leads from step {row['step']} to step {row['log_to']}" for row in reached[-1:]]
-    return "\n".join([head, *(_line(row) for row in rows), *log])
+    return "\n".join([head, *(_line(row, evaluated=evaluated) for row in rows), *log])
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any], *, evaluated: bool) -> str:
     name = "-" if row["step"] is None else f"{row['generation']}/{row['step']}"
     committed = "-" if row["time_s"] is None else telling.clock(row["time_s"])
+    loss = f"{_evaluated(row):<12} " if evaluated else ""
     return (
-        f"{name:>12}  {row['state']:<11} {_standing(row):<6} {row['bytes'] / _MB:>8.1f}  "
+        f"{name:>12}  {row['state']:<11} {_standing(row):<6} {loss}{row['bytes'] / _MB:>8.1f}  "
         f"{_builds_on(row):<14} {committed:<9} {row['digest']}".rstrip()
     )
 
 
 def _standing(row: dict[str, Any]) -> str:
     return "pinned" if row["pinned"] else "good" if row["good"] else "-"
+
+
+def _evaluated(row: dict[str, Any]) -> str:
+    if row["eval_loss"] is None:
+        return "-"
+    return f"{row['eval_loss']:.4f}{' best' if row['best'] else ''}"
 
 
 def _builds_on(row: dict[str, Any]) -> str:
@@ -130,7 +146,7 @@ def _builds_on(row: dict[str, Any]) -> str:
 
 
 def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
-    """The checkpoint that somebody means: `GENERATION/STEP`, `STEP` (on the live line), `newest`, or `good`.
+    """The checkpoint that somebody means: `GENERATION/STEP`, `STEP` (on the live line), `newest`, `good`, or `best`.
 
     Raises:
         ConfigError: These words name no checkpoint.
@@ -139,7 +155,7 @@ def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
     """
     store = place.store()
     commits = scan_commits(store).commits
-    wanted = _wanted(place, spoken, newest_first(live_refs(list_generations(store), commits)))
+    wanted = _wanted(place, spoken, newest_first(live_refs(list_generations(store), commits)), commits)
     existing = {commit.ref for commit in commits}
     found = next((ref for ref in wanted if ref in existing), None)
     if found is None:
@@ -151,17 +167,21 @@ def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
     return found
 
 
-def _wanted(place: RunPlace, spoken: str, live: list[CheckpointRef]) -> list[CheckpointRef]:
+def _wanted(place: RunPlace, spoken: str, live: list[CheckpointRef], commits: Iterable[Commit]) -> list[CheckpointRef]:
     """What the words may mean, best first."""
     if spoken == "newest":
         return live
     if spoken == "good":
         good = fold(Journal.read(place.store())).good
         return [ref for ref in live if ref in good]
+    if spoken == "best":
+        record = fold(Journal.read(place.store()))
+        best = best_of(standing(set(live) - record.corrupt, record.good), losses_of(commits))
+        return [] if best is None else [best]
     match = _SPOKEN.fullmatch(spoken)
     if match is None:
         raise ConfigError(
-            f"{spoken!r} names no checkpoint", todo="say STEP, GENERATION/STEP, newest, or good", where=place.name
+            f"{spoken!r} names no checkpoint", todo="say STEP, GENERATION/STEP, newest, good, or best", where=place.name
         )
     if match["generation"] is None:
         return [ref for ref in live if ref.step == int(match["step"])]

@@ -14,7 +14,7 @@ from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
 from stormsail.supervisor.commands import JsonOption, RunArgument, StorageOption
 
-RefArgument = Annotated[str, typer.Argument(help="STEP, GENERATION/STEP, newest, or good.", metavar="CHECKPOINT")]
+RefArgument = Annotated[str, typer.Argument(help="STEP, GENERATION/STEP, newest, good, or best.", metavar="CHECKPOINT")]
 
 _MB = 1_000_000
 

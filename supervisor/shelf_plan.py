@@ -9,10 +9,11 @@ from stormsail.platform.checkpoint.folding import folded, freed
 from stormsail.platform.checkpoint.leases import LeaseWatch
 from stormsail.platform.checkpoint.lines import list_generations, live_refs
 from stormsail.platform.checkpoint.pins import pins
+from stormsail.platform.checkpoint.retention import best_of
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.journal import Journal
 from stormsail.platform.runs import RunPlace
-from stormsail.supervisor.keeping import retention_plan
+from stormsail.supervisor.keeping import losses_of, retention_plan
 from stormsail.supervisor.record import fold
 
 _MB = 1_000_000
@@ -39,6 +40,7 @@ def plan_shelf(place: RunPlace) -> list[dict[str, Any]]:
         held=LeaseWatch().held(store),
         freed=without_base,
     )
+    best = best_of(live & (record.good - record.corrupt), losses_of(commits))
     needed = {commit.base for commit in commits if commit.ref in plan.keep and commit.ref not in without_base}
     return [
         {
@@ -49,6 +51,7 @@ def plan_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "good": commit.ref in record.good,
             "needed": commit.ref in needed,
             "pinned": commit.ref in pinned,
+            "best": commit.ref == best,
             "bytes": commit.stored_bytes,
         }
         for commit in commits
@@ -71,6 +74,7 @@ def _words(row: dict[str, Any]) -> str:
         "live" if row["live"] else "superseded",
         *(["good"] if row["good"] else []),
         *(["pinned"] if row["pinned"] else []),
+        *(["best of the good ones"] if row["best"] else []),
         *(["others build on it"] if row["needed"] else []),
         f"{row['bytes'] / _MB:.1f} MB",
     ]

@@ -95,6 +95,12 @@ def _twin(event: Event, data: Mapping[str, Any]) -> str:
     )
 
 
+def _evaluated(event: Event, data: Mapping[str, Any]) -> str:
+    what = "no finite loss" if data["loss"] is None else f"loss {data['loss']:.4f}"
+    lowest = ", the lowest so far" if data["lowest"] else ""
+    return f"evaluated at step {event.step}: {what} over {data['samples']} samples in {data['took_s']:.1f} s{lowest}"
+
+
 def _on_rank(rank: int) -> str:
     return f"on rank {rank} " if rank >= 0 else ""
 
@@ -133,6 +139,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
         f"FP32 window ended at step {e.step} (computed in {d['window_dtype']}), back to {d['precision']}; {d['verdict']}"
     ),
     "episode.closed": lambda e, d: f"episode {d['episode']} closed at step {e.step}: healthy again",
+    "evaluation.finished": _evaluated,
     "checkpoint.committed": _committed,
     "checkpoint.good": lambda e, d: f"checkpoint {d['generation']}/{e.step} is known good",
     "checkpoint.missed": lambda e, d: f"checkpoint at step {e.step} was not saved: {d['why']}",

@@ -57,7 +57,7 @@ def trial_config(target: RunConfig, sweep: SweepConfig, trial: Trial, *, incarna
     )
     data = target.data.model_copy(update={"sequence_tokens": proxy.sequence_tokens or target.data.sequence_tokens})
     made = with_builtin_defaults(
-        target.model_copy(
+        target.unevaluated().model_copy(
             update={
                 "seed": trial.seed,
                 "train": train,

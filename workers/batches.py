@@ -7,11 +7,10 @@ import zlib
 import numpy as np
 import torch
 
-from stormsail.platform.data.order import DataOrder, rank_share
+from stormsail.platform.data.order import PADDING, DataOrder, Ids, rank_share
 from stormsail.platform.data.source import DataSource
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-PADDING = -1
 
 
 class BatchReader:
@@ -49,17 +48,19 @@ class BatchReader:
         """tokens, targets (int64 `[B, T]`) and mask (float32 `[B, T]`) of each micro-batch of the step."""
         ids = order.sample_ids(step, self._global_batch)
         shares = rank_share(ids, rank=self._rank, world_size=self._world_size, micro_batch=self._micro_batch)
-        return [self._collate(share) for share in shares]
+        return [collate(self._source, share, self._sequence_tokens) for share in shares]
 
-    def _collate(self, ids: np.ndarray) -> Batch:
-        shape = (len(ids), self._sequence_tokens)
-        tokens = np.zeros(shape, dtype=np.int64)
-        targets = np.zeros(shape, dtype=np.int64)
-        mask = np.zeros(shape, dtype=np.float32)
-        for row, sample_id in enumerate(ids):
-            if sample_id != PADDING:
-                tokens[row], targets[row], mask[row] = self._source.sample(int(sample_id))
-        return torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(mask)
+
+def collate(source: DataSource, ids: Ids, sequence_tokens: int) -> Batch:
+    """The samples of one micro-batch as tensors; a place that holds no sample is all zeros."""
+    shape = (len(ids), sequence_tokens)
+    tokens = np.zeros(shape, dtype=np.int64)
+    targets = np.zeros(shape, dtype=np.int64)
+    mask = np.zeros(shape, dtype=np.float32)
+    for row, sample_id in enumerate(ids):
+        if sample_id != PADDING:
+            tokens[row], targets[row], mask[row] = source.sample(int(sample_id))
+    return torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(mask)
 
 
 def checksum(batch: Batch) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from stormsail.platform.config.training import DataSection
@@ -21,13 +23,15 @@ class CheckedSource:
         source: The user's.
         section: Its section; every sample has `sequence_tokens` tokens.
         where: Where the user's factory is defined.
+        name: What errors call it; "": the factory.
     """
 
-    def __init__(self, source: DataSource, section: DataSection, *, where: str) -> None:
+    def __init__(self, source: DataSource, section: DataSection, *, where: str, name: str = "") -> None:
         self._source = source
+        self._section = section
         self._sequence_tokens = section.sequence_tokens
         self._where = where
-        self._name = section.factory
+        self._name = name or section.factory
 
     @property
     def digest(self) -> str:
@@ -61,6 +65,26 @@ class CheckedSource:
             raise self._wrong(f"sample({index}): the mask holds other values than 0 and 1")
         return tokens.astype(np.int64), targets.astype(np.int64), mask.astype(np.float32)
 
+    def held_out(self) -> CheckedSource | None:
+        """See `HoldsOut`; None also where the source has no such method."""
+        ask: object = call_user(f"{self._name}: held_out", lambda: getattr(self._source, "held_out", None))
+        if ask is None:
+            return None
+        if not callable(ask):
+            raise self._wrong(f"held_out is {describe(ask)}, expected a method")
+        found: object = call_user(f"{self._name}: held_out()", ask)
+        if found is None:
+            return None
+        missing = call_user(f"{self._name}: held_out()", missing_members, found)
+        if missing:
+            raise self._wrong(
+                f"held_out() returned {describe(found)}, expected a data source with samples(), sample(index) and digest "
+                f"(missing: {', '.join(missing)})"
+            )
+        return CheckedSource(
+            cast("DataSource", found), self._section, where=self._where, name=f"{self._name}: held_out()"
+        )
+
     def check_once(self) -> None:
         """Try everything on the first sample, and that asking twice gives the same."""
         _ = self.digest
@@ -71,6 +95,11 @@ class CheckedSource:
 
     def _wrong(self, problem: str) -> UserCodeError:
         return UserCodeError(f"{self._name}: {problem}", where=self._where, todo="Correct data.factory.")
+
+
+def missing_members(source: object) -> list[str]:
+    """What of a `DataSource` an object does not have."""
+    return [name for name in ("samples", "sample", "digest") if not hasattr(source, name)]
 
 
 def describe(found: object) -> str:

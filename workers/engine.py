@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -161,11 +162,9 @@ class ZeroEngine:
             batch: As in `forward_backward`.
         """
         tokens, targets, mask = (part.to(self.device) for part in batch)
-        self._engine.eval()
-        try:
+        with _as_it_was(self._engine):
+            self._engine.eval()
             return (factories.call_model(self._engine, tokens, targets, mask).float() * mask).cpu()
-        finally:
-            self._engine.train()
 
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """This rank's shard of the reduced gradient, parameter by parameter: fp32, flat, without padding."""
@@ -441,6 +440,23 @@ def _deepspeed_config(config: RunConfig, precision: str, world_size: int, *, par
         "zero_allow_untested_optimizer": True,
         "steps_per_print": None,
     }
+
+
+@contextmanager
+def _as_it_was(module: nn.Module) -> Iterator[None]:
+    """Whatever happens inside, all parts are then in the mode that they were in, and hold the buffers that they held."""
+    parts = list(module.modules())
+    modes = [part.training for part in parts]
+    buffers = [
+        (part, name, buffer, buffer.clone()) for part in parts for name, buffer in part.named_buffers(recurse=False)
+    ]
+    try:
+        yield
+    finally:
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+        for part, name, buffer, value in buffers:
+            setattr(part, name, buffer if torch.equal(buffer, value) else buffer.copy_(value))
 
 
 def _with_nan(gradient: torch.Tensor) -> torch.Tensor:

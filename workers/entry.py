@@ -130,6 +130,7 @@ class _Worker:
         from stormsail.workers import factories, world
         from stormsail.workers.batches import BatchReader
         from stormsail.workers.deltas import deltas_for
+        from stormsail.workers.evaluation import Evaluator
         from stormsail.workers.gradient_log import gradient_log_for
         from stormsail.workers.inject import Injector
         from stormsail.workers.loop import StepLoop
@@ -141,6 +142,7 @@ class _Worker:
         self._set_numerics()
         self.beat.at(Phase.BUILD, -1)
         source = factories.build_data(self.config.data)
+        held_out = factories.held_out_of(source, self.config)
         placement = self._join(device, source.digest)
         joined = placement.world
         self.beat.at(Phase.JOIN, -1, generation=joined.generation, rank=joined.rank)
@@ -197,6 +199,7 @@ class _Worker:
             injector=injector,
             snapshots=snapshots,
             log=self.log,
+            evaluator=None if held_out is None else Evaluator(self.config, held_out, joined, device=device),
         )
         outcome = loop.run(placement.directive)
         self.beat.at(Phase.FINISH, self.session.position.step)

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.config.training import DataSection, ModelSection, OptimizerSection
-from stormsail.platform.data.source import DataSource, stdlib_source, tokens_source
+from stormsail.platform.data.source import DataSource, HoldsOut, stdlib_source, tokens_source
 from stormsail.platform.errors import ConfigError, StormsailError, UserCodeError
-from stormsail.workers.checked_source import CheckedSource, describe
+from stormsail.workers.checked_source import CheckedSource, describe, missing_members
 from stormsail.workers.model import build_transformer
 from stormsail.workers.optim import build_adamw
 from stormsail.workers.usercode import Blame, blame, call_user, user_error
@@ -73,7 +73,7 @@ def build_data(section: DataSection) -> DataSource:
     function = resolve(key, section.factory, DATA)
     found = _make(key, section.factory, function, section)
     source = cast("DataSource", found)
-    missing = call_user(key, _missing_members, source)
+    missing = call_user(key, missing_members, source)
     if missing:
         expected = f"a data source with samples(), sample(index) and digest (missing: {', '.join(missing)})"
         raise _wrong_result(key, section.factory, function, found, expected)
@@ -82,6 +82,29 @@ def build_data(section: DataSection) -> DataSource:
     checked = CheckedSource(source, section, where=_defined_at(function))
     checked.check_once()
     return checked
+
+
+def held_out_of(source: DataSource, config: RunConfig) -> DataSource | None:
+    """The samples that a run is evaluated on; None for a run that is never evaluated.
+
+    Raises:
+        ConfigError: It is to be evaluated, and its data hold nothing out.
+        UserCodeError: The user's `held_out` failed, or did not return a `DataSource` with proper samples.
+    """
+    if config.eval.every_steps is None:
+        return None
+    found = source.held_out() if isinstance(source, HoldsOut) else None
+    if found is None:
+        own = "give the source that data.factory returns a method `held_out()`, which returns a data source of samples that are not trained on"
+        built_in = "raise data.args.holdout, or use more data"
+        raise ConfigError(
+            f"there is nothing to evaluate on: {config.data.factory} holds no sample out of training",
+            where=f"eval.every_steps ({config.eval.every_steps})",
+            todo=f"{built_in if config.data.factory.startswith(_PREFIX) else own}; null evaluates nothing",
+        )
+    if isinstance(found, CheckedSource):
+        found.check_once()
+    return found
 
 
 def build_optimizer(
@@ -212,10 +235,6 @@ def _make(key: str, reference: str, function: Factory, *args: object) -> object:
         first = error.errors()[0]
         place = ".".join(["args", *(str(part) for part in first["loc"])])
         raise ConfigError(first["msg"], where=f"{key.partition('.')[0]}.{place}") from error
-
-
-def _missing_members(source: object) -> list[str]:
-    return [name for name in ("samples", "sample", "digest") if not hasattr(source, name)]
 
 
 def _check_signature(model: nn.Module) -> None:

@@ -15,8 +15,9 @@ from stormsail.platform.messages import Directive, Incident, Phase, StepRow
 from stormsail.workers import plan, vitals
 from stormsail.workers.batches import Batch, BatchReader, checksum
 from stormsail.workers.detect.verdict import VerdictKind
+from stormsail.workers.evaluation import Evaluator
 from stormsail.workers.gradient_log import Facts, GradientLog, is_logged
-from stormsail.workers.heartbeat import HeartbeatThread
+from stormsail.workers.heartbeat import HeartbeatThread, now_s
 from stormsail.workers.inject import Injector
 from stormsail.workers.judging import Judge
 from stormsail.workers.measure import measure, measure_sample
@@ -45,6 +46,7 @@ class StepLoop:
         injector: Drill faults.
         snapshots: Writes checkpoints.
         log: Keeps each step's gradient, if the run asks for it.
+        evaluator: Evaluates the state on held-out samples, if the run asks for it.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class StepLoop:
         injector: Injector,
         snapshots: SnapshotWriter,
         log: GradientLog | None = None,
+        evaluator: Evaluator | None = None,
     ) -> None:
         self.session = session
         self.config = session.config
@@ -68,11 +71,13 @@ class StepLoop:
         self.injector = injector
         self.snapshots = snapshots
         self.log = log
+        self.evaluator = evaluator
         self.judge = Judge(session, session.policy, beat)
         self.rows = RowWriter(session, self.judge, beat) if session.world.rank == 0 else None
         self.watch = Stopwatch()
         self.governor = self._fresh_governor()
         self.last_saved = -1
+        self._eval_loss: float | None = None
         self._standing: plan.Plan = {}
         self._standing_digest = b""
 
@@ -135,7 +140,7 @@ class StepLoop:
             self._incident(step, seen)
             return False
         self._finish(step, seen, kind, rate, clip_to=clip_to, sampled=sampled)
-        self._snapshot_if_due()
+        self._between_steps(stop=seen.stop)
         return seen.stop
 
     def _compute(self, step: int, *, sampled: bool) -> vitals.RankVitals:
@@ -262,6 +267,7 @@ class StepLoop:
     def obey(self, directive: Directive) -> None:
         """Do what was decided, on all ranks alike (collective)."""
         self.session.obey(directive)
+        self._eval_loss = None
         self.last_saved = self.session.position.step
         self.judge.begin()
         self.governor = self._fresh_governor()
@@ -276,7 +282,7 @@ class StepLoop:
         if self.log is not None:
             self.log.begin()
         if self.session.position.step != self.session.loaded_step:
-            self._snapshot_if_due()
+            self._between_steps()
 
     def _settle(self) -> None:
         """Another engine or another plan: what was measured before says nothing about what comes."""
@@ -328,15 +334,37 @@ class StepLoop:
             row={} if row is None else dataclasses.asdict(dataclasses.replace(row, values={})),
         )
 
-    # ------------------------------------------------------------------ snapshot
+    # ------------------------------------------------------------- between steps
 
-    def _snapshot_if_due(self) -> None:
-        if self.session.position.step % self.config.checkpoint.interval == 0:
-            self.beat.at(Phase.SAVE, self.session.position.step)
-            if self.config.checkpoint.rounding:
-                # A function of the step alone, on all ranks: whether this save is then taken, or fails, is no matter.
-                self.session.engine.round_state()
+    def _between_steps(self, *, stop: bool = False) -> None:
+        """What is due after a step: first the evaluation, as what it finds is saved with the state."""
+        step = self.session.position.step
+        self._eval_loss = None
+        if self.session.is_rounded_at(step):
+            # A function of the step alone, on all ranks: whether this save is then taken, or fails, is no matter.
+            self.beat.at(Phase.SAVE, step)
+            self.session.engine.round_state()
+        if self.evaluator is not None and self.evaluator.is_due(step) and not stop:
+            self._evaluate(self.evaluator)
+        if step % self.config.checkpoint.interval == 0:
             self._save()
+
+    def _evaluate(self, evaluator: Evaluator) -> None:
+        """Evaluate the state that the run has come to (collective)."""
+        step = self.session.position.step
+        self.beat.at(Phase.EVALUATE, step)
+        with self.watch.aside():
+            found = evaluator.evaluate(self.session.engine)
+        self._eval_loss = found.loss
+        if self.world.rank == 0:
+            self.beat.line(
+                "evaluation.finished",
+                step=step,
+                generation=self.session.directive.generation,
+                precision=self.session.engine.precision,
+                at_s=now_s(),
+                **dataclasses.asdict(found),
+            )
 
     def _save_last(self) -> None:
         """The state that the run ends with must not be left out because earlier saves are still on their way."""
@@ -352,7 +380,7 @@ class StepLoop:
             self.session.engine,
             generation=self.session.directive.generation,
             step=self.session.position.step,
-            meta=self.session.metadata() if self.world.rank == 0 else None,
+            meta=self.session.metadata(eval_loss=self._eval_loss) if self.world.rank == 0 else None,
         )
         if taken:
             self.last_saved = self.session.position.step

@@ -300,8 +300,12 @@ class Session:
             )
         self.directive = dataclasses.replace(self.directive, fp32_until=None, precision=self.config.train.precision)
 
-    def metadata(self) -> CheckpointMeta:
-        """What a checkpoint of this moment holds besides the tensors."""
+    def metadata(self, *, eval_loss: float | None = None) -> CheckpointMeta:
+        """What a checkpoint of this moment holds besides the tensors.
+
+        Args:
+            eval_loss: What this state lost on held-out samples, if it was evaluated.
+        """
         return CheckpointMeta(
             step=self.position.step,
             applied=self.position.applied,
@@ -315,6 +319,7 @@ class Session:
             optimizer=self.engine.optimizer_scalars(),
             rng={"counter": "seed, step, rank", "seed": self.config.seed},
             detector=self.detector.to_json(),
+            eval_loss=eval_loss,
             decided={
                 "lr_events": [dataclasses.asdict(event) for event in self.directive.lr_events],
                 "skip": [list(pair) for pair in self.directive.skip],

@@ -40,6 +40,16 @@ class Stopwatch:
         finally:
             self.add(name, time.perf_counter() - begun)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave the time of this block out: it belongs to no step."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self._started is not None:
+                self._started += time.perf_counter() - begun
+
     def add(self, name: str, seconds: float) -> None:
         """Count seconds under a name, or take them off it."""
         self._now[name] = self._now.get(name, 0.0) + seconds

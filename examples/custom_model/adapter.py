@@ -32,19 +32,28 @@ class LossPerToken(nn.Module):
 
 
 class Sums:
-    """Addition problems as text, `37+5=42`; only the answer is learnt, the rest is masked out."""
+    """Addition problems as text, `37+5=42`; only the answer is learnt, the rest is masked out.
 
-    def __init__(self, largest: int, sequence_tokens: int) -> None:
-        self._count = largest + 1
+    Every twentieth problem is not trained on: they are a source of their own, on which the run is evaluated.
+    """
+
+    def __init__(self, largest: int, sequence_tokens: int, *, held_out: bool = False) -> None:
+        self._largest = largest
         self._sequence_tokens = sequence_tokens
+        self._is_held_out = held_out
         # Runs compare this before they continue: it must change whenever a sample does.
-        self.digest = f"sums/{largest}/{sequence_tokens}"
+        self.digest = f"sums/{largest}/{sequence_tokens}/{'held out' if held_out else '19 of 20'}"
 
     def samples(self) -> int:
-        return self._count**2
+        problems = (self._largest + 1) ** 2
+        return problems // 20 if self._is_held_out else problems - problems // 20
+
+    def held_out(self) -> Sums:
+        return Sums(self._largest, self._sequence_tokens, held_out=True)
 
     def sample(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        first, second = divmod(index, self._count)
+        problem = 20 * index + 19 if self._is_held_out else index + index // 19
+        first, second = divmod(problem, self._largest + 1)
         question = f"{first}+{second}="
         text = f"{question}{first + second};".ljust(self._sequence_tokens + 1)
         letters = np.frombuffer(text.encode("ascii")[: self._sequence_tokens + 1], dtype=np.uint8).astype(np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.digest import Digest
@@ -39,6 +39,7 @@ def _is_false(value: object) -> bool:
 # Left out of the stored form where there is none: what is whole in itself has the same bytes as ever.
 OptionalDigest: TypeAlias = Annotated[DigestHex | None, Field(exclude_if=_is_none)]
 OptionalRef: TypeAlias = Annotated[CheckpointRef | None, Field(exclude_if=_is_none)]
+OptionalLoss: TypeAlias = Annotated[FiniteFloat | None, Field(exclude_if=_is_none)]
 FoldMark: TypeAlias = Annotated[bool, Field(exclude_if=_is_false)]
 JsonMap: TypeAlias = dict[str, JsonValue]
 
@@ -61,6 +62,7 @@ class CheckpointMeta(Record):
         detector: Baselines of the detectors.
         decided: A copy of what the journal had decided, so that the checkpoint can be read alone.
         losses_finite: Whether the last losses were all finite.
+        eval_loss: Loss of this state on held-out samples, in nats; None if it was not evaluated, or is not finite.
         extra: Anything else.
     """
 
@@ -78,6 +80,7 @@ class CheckpointMeta(Record):
     detector: JsonMap = Field(default_factory=dict)
     decided: JsonMap = Field(default_factory=dict)
     losses_finite: bool = True
+    eval_loss: OptionalLoss = None
     extra: JsonMap = Field(default_factory=dict)
 
 
@@ -247,6 +250,7 @@ class Commit(Record):
         stored_bytes: Bytes of all packs.
         time_s: Seconds since the epoch by the committer's clock.
         base: The keyframe without which this checkpoint cannot be read, or None.
+        eval_loss: As in its `CheckpointMeta`.
     """
 
     format: Literal[1] = FORMAT
@@ -263,6 +267,7 @@ class Commit(Record):
     losses_finite: bool
     time_s: float
     base: OptionalRef = None
+    eval_loss: OptionalLoss = None
 
     @property
     def ref(self) -> CheckpointRef:

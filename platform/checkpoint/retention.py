@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,12 +19,14 @@ class Keep:
         last: The newest ones, at least 1.
         every_steps: The first one in each stretch of so many steps; None for none.
         every_s: The first one in each stretch of so many seconds, by the committers' clocks; None for none.
+        best: Whether the one with the lowest evaluation loss.
         ladder_steps: How far a rollback or an FP32 replay may want to go back.
     """
 
     last: int
     every_steps: int | None = None
     every_s: float | None = None
+    best: bool = False
     ladder_steps: int = 100
 
 
@@ -52,6 +55,7 @@ def retain(
     pinned: Collection[CheckpointRef] = (),
     held: Collection[CheckpointRef] = (),
     times: Mapping[CheckpointRef, float] | None = None,
+    losses: Mapping[CheckpointRef, float] | None = None,
     bases: Mapping[CheckpointRef, CheckpointRef] | None = None,
 ) -> RetentionPlan:
     """Decide by step numbers, never by names.
@@ -72,6 +76,7 @@ def retain(
         pinned: Kept until somebody unpins them.
         held: Kept for now: somebody reads them.
         times: When each was committed, in seconds since the epoch; for `rules.every_s`.
+        losses: What the evaluated ones lost on held-out samples; for `rules.best`.
         bases: The keyframe of each checkpoint that cannot be read without it.
 
     Raises:
@@ -83,12 +88,28 @@ def retain(
         )
     existing = {CheckpointRef(commit.generation, commit.step) for commit in commits}
     on_line = newest_first(existing & set(live))
-    lasting = existing & set(pinned) | _one_of_each([ref for ref in on_line if ref in good], rules, times or {})
+    judged = [ref for ref in on_line if ref in good]
+    lasting = existing & set(pinned) | _one_of_each(judged, rules, times or {})
     keep = lasting | existing & set(held)
+    best = best_of(judged, losses or {}) if rules.best else None
+    keep |= set() if best is None else {best}
     keep |= _kept_on_line(on_line, set(good), head_step, rules)
     keep |= _kept_off_line(existing - set(live))
     keep |= _needed_by(keep, bases or {}) & existing
     return RetentionPlan(_oldest_first(keep), _dependents_first(existing - keep, bases or {}), _oldest_first(lasting))
+
+
+def best_of(refs: Iterable[CheckpointRef], losses: Mapping[CheckpointRef, float]) -> CheckpointRef | None:
+    """The one with the lowest evaluation loss, the oldest of equal ones; None where none has a finite one."""
+    able = [ref for ref in refs if math.isfinite(losses.get(ref, math.nan))]
+    return min(able, key=lambda ref: (losses[ref], ref.step, ref.generation), default=None)
+
+
+def standing(live: Collection[CheckpointRef], good: Collection[CheckpointRef]) -> tuple[CheckpointRef, ...]:
+    """Those on the live line that are known good, or newer than all that are and so not judged yet; newest first."""
+    on_line = newest_first(live)
+    newest = next((place for place, ref in enumerate(on_line) if ref in good), len(on_line))
+    return tuple(ref for place, ref in enumerate(on_line) if place < newest or ref in good)
 
 
 def to_fold(
@@ -96,7 +117,8 @@ def to_fold(
 ) -> tuple[CheckpointRef, ...]:
     """What is worth writing once more as a keyframe: it stays for long, and the run builds on another keyframe by now.
 
-    Its own keyframe and its differences may go then, nearly half of what it takes.
+    Its own keyframe and its differences may go then, nearly half of what it takes. The best one is left as it is: while
+    a run still learns, the next evaluation pushes it out, and a fold reads and writes a whole state.
 
     Args:
         plan: What stays.

@@ -137,6 +137,7 @@ def commit(
         losses_finite=manifest.meta.losses_finite,
         time_s=time_s,
         base=manifest.base,
+        eval_loss=manifest.meta.eval_loss,
     )
     key = commit_key(record.ref)
     go_on()

@@ -78,12 +78,14 @@ class TransformerArgs(Section):
         return embeddings + self.layers * block + norm
 
 
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+HOLDOUT = "share of the samples, at the end of the stream, that is not trained on but evaluated on"
+
+
 class PythonStdlibArgs(Section):
     """The sources of the Python standard library that runs this, read as bytes."""
 
-    holdout: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        0.02, description="share of the tokens kept for evaluation"
-    )
+    holdout: Share = Field(0.02, description=HOLDOUT)
     max_bytes: Positive | None = Field(None, description="use only the first bytes; null: all")
 
 
@@ -93,6 +95,7 @@ class TokensArgs(Section):
     path: Annotated[str, Field(pattern="^[/~]")] = Field(
         description="the folder, absolute or below `~`: workers run in other folders than the command"
     )
+    holdout: Share = Field(0.0, description=HOLDOUT)
 
 
 class AdamWArgs(Section):

@@ -48,6 +48,7 @@ _RULES: dict[str, ChangeClass] = {
     "checkpoint": ChangeClass.ALLOWED,
     "checkpoint.rounding": ChangeClass.REFUSED,
     "checkpoint.gradient_log": ChangeClass.REFUSED,
+    "eval": ChangeClass.ALLOWED,
     "detect": ChangeClass.ALLOWED,
     "nonfinite": ChangeClass.ALLOWED,
     "hang": ChangeClass.ALLOWED,

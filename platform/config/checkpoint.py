@@ -34,7 +34,8 @@ class CheckpointSection(Section):
         None, description="also keep the first good checkpoint of each stretch of so many hours, for ever"
     )
     keep_best: bool = Field(
-        default=False, description="also keep the one with the lowest evaluation loss; needs an evaluation"
+        default=False,
+        description="also keep the good one with the lowest evaluation loss, until another is better; needs eval.every_steps",
     )
     good_after_steps: Count = Field(20, description="healthy steps beyond a checkpoint before it is known good")
     deadline_s: Seconds = Field(300.0, description="limit of one save; a later one is abandoned")

@@ -15,6 +15,7 @@ from stormsail.platform.config.alerts import AlertsSection
 from stormsail.platform.config.checkpoint import CheckpointSection
 from stormsail.platform.config.detect import DetectSection, NonfiniteSection
 from stormsail.platform.config.drill import DrillSection
+from stormsail.platform.config.evaluation import EvalSection
 from stormsail.platform.config.hang import HangSection
 from stormsail.platform.config.infrastructure import ClusterSection, JournalSection, StorageSection, TrackingSection
 from stormsail.platform.config.repair import (
@@ -52,6 +53,7 @@ class RunConfig(Section):
     cluster: ClusterSection = ClusterSection()
     storage: StorageSection = StorageSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    eval: EvalSection = EvalSection()
     detect: DetectSection = DetectSection()
     nonfinite: NonfiniteSection = NonfiniteSection()
     hang: HangSection = HangSection()
@@ -64,6 +66,11 @@ class RunConfig(Section):
     alerts: AlertsSection = AlertsSection()
     tracking: TrackingSection = TrackingSection()
     drill: DrillSection = DrillSection()
+
+    def unevaluated(self) -> RunConfig:
+        """The same run, but that it is never evaluated: it keeps every bit of its state."""
+        checkpoint = self.checkpoint.model_copy(update={"keep_best": False})
+        return self.model_copy(update={"eval": EvalSection(), "checkpoint": checkpoint})
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
@@ -82,23 +89,30 @@ class RunConfig(Section):
         yield from self.detect.contradictions()
         if self.drill.twin_step is not None and self.drill.twin_step > steps:
             yield f"drill.twin_step ({self.drill.twin_step}) must be at most train.steps ({steps})"
-        if self.checkpoint.keep_best:
-            yield "checkpoint.keep_best: the best one has the lowest evaluation loss, and this run is never evaluated"
+        yield from self.eval.contradictions(self.data, self.checkpoint)
+        yield from self._impatience()
+        for index, fault in enumerate(self.drill.faults):
+            rank = getattr(fault, "rank", 0)
+            if rank >= self.cluster.workers:
+                workers = self.cluster.workers
+                yield f"drill.faults.{index}.rank ({rank}) does not exist with cluster.workers ({workers})"
+
+    def _impatience(self) -> Iterator[str]:
+        """Ranks that wait for another one in a collective must outlive whatever it may be busy with."""
         decision_s = self.journal.deadline_s + DECISION_MARGIN_S
         if self.cluster.collective_timeout_s < decision_s:
             yield (
                 f"cluster.collective_timeout_s ({self.cluster.collective_timeout_s:g}) must be at least {decision_s:g}: "
                 f"journal.deadline_s and {DECISION_MARGIN_S:g} s more, while all ranks wait for a decision"
             )
-        hang_s = self.cluster.step_timeout_s + self.hang.evidence_s
-        if self.cluster.collective_timeout_s < hang_s:
-            yield (
-                f"cluster.collective_timeout_s ({self.cluster.collective_timeout_s:g}) must be at least {hang_s:g}: "
-                "cluster.step_timeout_s and hang.evidence_s, or else the ranks that wait for a hanging one die before "
-                "their stacks are gathered"
-            )
-        for index, fault in enumerate(self.drill.faults):
-            rank = getattr(fault, "rank", 0)
-            if rank >= self.cluster.workers:
-                workers = self.cluster.workers
-                yield f"drill.faults.{index}.rank ({rank}) does not exist with cluster.workers ({workers})"
+        limits_s = {"cluster.step_timeout_s": self.cluster.step_timeout_s}
+        if self.eval.every_steps is not None:
+            limits_s["eval.timeout_s"] = self.eval.timeout_s
+        for key, limit_s in limits_s.items():
+            hang_s = limit_s + self.hang.evidence_s
+            if self.cluster.collective_timeout_s < hang_s:
+                yield (
+                    f"cluster.collective_timeout_s ({self.cluster.collective_timeout_s:g}) must be at least {hang_s:g}: "
+                    f"{key} and hang.evidence_s, or else the ranks that wait for a hanging one die before "
+                    "their stacks are gathered"
+                )

@@ -31,6 +31,14 @@ class DataSource(Protocol):
         """Sample `index`: (tokens int64, targets int64, mask float32), each of shape [sequence_tokens]."""
 
 
+@runtime_checkable
+class HoldsOut(Protocol):
+    """What a data source may have besides, for a run that is evaluated."""
+
+    def held_out(self) -> DataSource | None:
+        """The samples that are not trained on, as a source of their own; None where there are none."""
+
+
 class ShardSource:
     """Samples of fixed length from a folder of token shards.
 
@@ -41,7 +49,8 @@ class ShardSource:
     """
 
     def __init__(self, dataset: TokenDataset, sequence_tokens: int, holdout: float = 0.0) -> None:
-        self._samples = int(dataset.samples(sequence_tokens) * (1.0 - holdout))
+        self._all = dataset.samples(sequence_tokens)
+        self._samples = int(self._all * (1.0 - holdout))
         if not self._samples:
             raise ConfigError(
                 f"holds {dataset.spec.tokens} tokens, too few for one sample of data.sequence_tokens {sequence_tokens}"
@@ -73,6 +82,30 @@ class ShardSource:
             raise IndexError(f"sample {index} of {self._samples}")
         return self.dataset.sample(index, self.sequence_tokens)
 
+    def held_out(self) -> DataSource | None:
+        """The samples behind those that are trained on; see `HoldsOut`."""
+        return _Behind(self, self._all - self._samples) if self._samples < self._all else None
+
+
+class _Behind:
+    """The last samples of a folder, which training leaves out."""
+
+    def __init__(self, trained: ShardSource, samples: int) -> None:
+        self._trained = trained
+        self._samples = samples
+
+    @property
+    def digest(self) -> str:
+        return f"{self._trained.digest}/held out"
+
+    def samples(self) -> int:
+        return self._samples
+
+    def sample(self, index: int, /) -> Sample:
+        if not 0 <= index < self._samples:
+            raise IndexError(f"held-out sample {index} of {self._samples}")
+        return self._trained.dataset.sample(self._trained.samples() + index, self._trained.sequence_tokens)
+
 
 def stdlib_source(section: DataSection) -> ShardSource:
     """`builtin:python-stdlib`: the shards are written below the home folder on first use."""
@@ -85,4 +118,4 @@ def stdlib_source(section: DataSection) -> ShardSource:
 def tokens_source(section: DataSection) -> ShardSource:
     """`builtin:tokens`: a folder of shards of your own."""
     args = TokensArgs.model_validate(section.args)
-    return ShardSource(TokenDataset.open(Path(args.path).expanduser()), section.sequence_tokens)
+    return ShardSource(TokenDataset.open(Path(args.path).expanduser()), section.sequence_tokens, args.holdout)

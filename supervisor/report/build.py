@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stormsail import __version__
 from stormsail.platform.errors import LadderExhaustedError, NoSuchRunError, StoppedError
-from stormsail.supervisor.report import drills, incidents
+from stormsail.supervisor.report import drills, evaluation, incidents
 from stormsail.supervisor.report.fields import EventLike, read_rows, step_of, tables, text, whole
 from stormsail.supervisor.report.lineage import Lineage, sort_out
 from stormsail.supervisor.report.model import AlertsEntry, CheckpointsEntry, IncidentEntry, Report, ShadowEntry
@@ -70,6 +70,7 @@ def build_report(
         ettr_without_queueing=_share(seconds["productive"], wall_s - seconds["idle"]),
         productive_s=seconds["productive"],
         replay_s=seconds["replay"],
+        evaluate_s=seconds["evaluate"],
         stall_s=seconds["stall"],
         detect_s=seconds["detect"],
         decide_s=seconds["decide"],
@@ -88,6 +89,7 @@ def build_report(
         incidents=tuple(entries),
         lr_events=_lr_events(journal),
         checkpoints=_checkpoints(journal, counts),
+        evaluation=evaluation.evaluation_entry(journal, lineage),
         alerts=_alerts(journal),
         shadowed=_shadowed(journal),
         drill=drills.drill_entry(journal, _incident_of(woven, entries), last.step if last is not None else -1),
@@ -176,6 +178,7 @@ def _spans(journal: Sequence[EventLike], lineage: Lineage, recoveries: Sequence[
     spans += [Span("replay", row.begun_s, row.time_s) for row in lineage.again]
     spans += recoveries
     spans += _waits(journal, end_s)
+    spans += evaluation.spans(journal)
     begins = sorted(row.begun_s for row in (*lineage.first, *lineage.again))
     for event in journal:
         if event.kind in _STARTS or event.kind == "attempt.started":

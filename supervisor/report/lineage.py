@@ -34,6 +34,7 @@ class Lineage:
         again: The other executions: computed again, or thrown away.
         repeats: Steps computed a second time, by the generation that did.
         births: How each generation began.
+        limits: The generations of the live line, and the step of the state at which the line left each; None: not yet.
     """
 
     live: tuple[Row, ...]
@@ -41,12 +42,18 @@ class Lineage:
     again: tuple[Row, ...]
     repeats: Counter[int]
     births: Mapping[int, Birth]
+    limits: Mapping[int, int | None]
+
+    def holds(self, generation: int, step: int) -> bool:
+        """Whether the live line went through the state that this generation had after so many steps."""
+        return generation in self.limits and _within(step, self.limits[generation])
 
 
 def sort_out(events: Iterable[EventLike], rows: Sequence[Row]) -> Lineage:
     """Sort rows (in the order of `read_rows`) by whether the present run still holds them."""
     births = _births(events)
-    live = _live_rows(births, rows)
+    limits = _limits(births, rows)
+    live = _live_rows(limits, rows)
     kept = {row.step for row in live}
     seen: set[int] = set()
     first: list[Row] = []
@@ -57,7 +64,7 @@ def sort_out(events: Iterable[EventLike], rows: Sequence[Row]) -> Lineage:
         seen.add(row.step)
         repeats[row.generation] += repeated
         (again if repeated or row.step not in kept else first).append(row)
-    return Lineage(live, tuple(first), tuple(again), repeats, births)
+    return Lineage(live, tuple(first), tuple(again), repeats, births, limits)
 
 
 def _births(events: Iterable[EventLike]) -> dict[int, Birth]:
@@ -74,19 +81,25 @@ def _births(events: Iterable[EventLike]) -> dict[int, Birth]:
     return births
 
 
-def _live_rows(births: Mapping[int, Birth], rows: Sequence[Row]) -> tuple[Row, ...]:
+def _limits(births: Mapping[int, Birth], rows: Sequence[Row]) -> dict[int, int | None]:
     """Follow the parents back from the newest generation; a generation counts up to where the line left it."""
-    by_generation: dict[int, list[Row]] = {}
-    for row in rows:
-        by_generation.setdefault(row.generation, []).append(row)
-    current: int | None = max([*births, *by_generation], default=None)
+    current: int | None = max([*births, *(row.generation for row in rows)], default=None)
+    limits: dict[int, int | None] = {}
     limit: int | None = None
-    live: list[Row] = []
     while current is not None:
-        live += [row for row in by_generation.get(current, []) if limit is None or row.step < limit]
+        limits[current] = limit
         birth = births.get(current)
         if birth is None or (birth.parent is not None and birth.parent >= current):
             break
         limit = birth.fork_step if limit is None else min(limit, birth.fork_step)
         current = birth.parent
-    return tuple(sorted(live, key=lambda row: row.step))
+    return limits
+
+
+def _live_rows(limits: Mapping[int, int | None], rows: Sequence[Row]) -> tuple[Row, ...]:
+    live = (row for row in rows if row.generation in limits and _within(row.step + 1, limits[row.generation]))
+    return tuple(sorted(live, key=lambda row: (row.step, -row.generation)))
+
+
+def _within(step: int, limit: int | None) -> bool:
+    return limit is None or step <= limit

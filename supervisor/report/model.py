@@ -142,6 +142,27 @@ class CheckpointsEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationEntry:
+    """What became of evaluating on held-out samples; of the final line only.
+
+    Attributes:
+        count: Evaluations.
+        last_step: Step of the newest one.
+        last_loss: Its loss, in nats; None if it was not finite.
+        best_step: Step of the lowest one, the older of two equal ones; None where none was finite.
+        best_loss: Its loss, in nats.
+        best_kept: Whether its checkpoint was committed and is still there.
+    """
+
+    count: int
+    last_step: int | None
+    last_loss: float | None
+    best_step: int | None
+    best_loss: float | None
+    best_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AlertsEntry:
     """What people were told; None of it where no channel was configured.
 
@@ -208,7 +229,7 @@ class DrillEntry:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole run. Every second of `wall_s` is in exactly one of the eight lengths from `productive_s` to `idle_s`.
+    """A whole run. Every second of `wall_s` is in exactly one of the nine lengths from `productive_s` to `idle_s`.
 
     Attributes:
         run: Its name.
@@ -222,6 +243,7 @@ class Report:
         ettr_without_queueing: Productive time over wall time without idle time.
         productive_s: First execution of steps that the final line holds.
         replay_s: Steps done again, or thrown away.
+        evaluate_s: Evaluating on held-out samples, between two steps: neither productive nor lost.
         stall_s: Training waits for a checkpoint, for data, or for nothing that is known.
         detect_s: From faults to their alarms.
         decide_s: From alarms to decisions.
@@ -250,6 +272,7 @@ class Report:
     ettr_without_queueing: float
     productive_s: float
     replay_s: float
+    evaluate_s: float
     stall_s: float
     detect_s: float
     decide_s: float
@@ -268,6 +291,7 @@ class Report:
     incidents: tuple[IncidentEntry, ...] = ()
     lr_events: tuple[dict[str, object], ...] = ()
     checkpoints: CheckpointsEntry = field(default_factory=CheckpointsEntry)
+    evaluation: EvaluationEntry | None = None
     alerts: AlertsEntry = field(default_factory=AlertsEntry)
     shadowed: tuple[ShadowEntry, ...] = ()
     drill: DrillEntry | None = None

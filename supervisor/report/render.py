@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from stormsail.platform.diagnosis import spoken
 from stormsail.platform.vault.places import spell
 from stormsail.supervisor.report.fields import real, text
-from stormsail.supervisor.report.model import DecisionEntry, DrillEntry, IncidentEntry, Report
+from stormsail.supervisor.report.model import DecisionEntry, DrillEntry, EvaluationEntry, IncidentEntry, Report
 
 _MB = 1_000_000
 _MINUTE_S = 60.0
@@ -31,7 +31,7 @@ def render_report(report: Report) -> str:
         *[list(_incident(incident)) for incident in report.incidents],
         list(_shadowed(report)),
         list(_rates(report)),
-        [*_checkpoints(report), *_alerts(report)],
+        [*_evaluation(report.evaluation), *_checkpoints(report), *_alerts(report)],
         list(_drill(report.drill)) if report.drill is not None else [],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -88,6 +88,7 @@ def _where_time_went(report: Report) -> str:
     parts = [
         ("new steps", report.productive_s),
         ("steps again", report.replay_s),
+        ("evaluating", report.evaluate_s),
         ("starting", report.restart_s),
         ("detecting", report.detect_s),
         ("deciding", report.decide_s),
@@ -218,6 +219,16 @@ def _checkpoints(report: Report) -> Iterator[str]:
     )
     if found.missed or found.corrupt:
         yield f"  {found.missed} could not be saved, {found.corrupt} failed verification"
+
+
+def _evaluation(found: EvaluationEntry | None) -> Iterator[str]:
+    if found is None:
+        return
+    last = "no finite loss" if found.last_loss is None else f"loss {found.last_loss:.4f}"
+    yield f"Evaluation: {_count(found.count, 'time', 'times')}, the last at step {found.last_step}: {last}"
+    if found.best_loss is not None:
+        kept = "its checkpoint is kept" if found.best_kept else "its checkpoint is not there"
+        yield f"  the lowest at step {found.best_step}: loss {found.best_loss:.4f}, {kept}"
 
 
 def _drill(drill: DrillEntry) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-CLASSES = ("productive", "replay", "idle", "load", "decide", "detect", "restart", "stall")
+CLASSES = ("productive", "replay", "evaluate", "idle", "load", "decide", "detect", "restart", "stall")
 
 
 @dataclass(frozen=True, slots=True)

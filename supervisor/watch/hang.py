@@ -1,8 +1,8 @@
 """Who is stuck: the age of each rank's step and phase, against the limit of that phase (pure).
 
 A living process is no progress. Limits depend on the phase, so that building, loading and saving do not count as
-hanging steps. What comes again and again, and waits for nobody outside, is learned from the attempt: steps, and the
-copies that saves begin with. Every other phase comes once, or may wait for a store that is away for as long as the
+hanging steps. What comes again and again, and waits for nobody outside, is learned from the attempt: steps, the
+copies that saves begin with, and evaluations. Every other phase comes once, or may wait for a store that is away for as long as the
 run does: its limit is fixed. What is known here belongs to one attempt and is thrown away with it.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from stormsail.platform.config.hang import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
 
-LEARNED = (Phase.STEP, Phase.SAVE)
+LEARNED = (Phase.STEP, Phase.SAVE, Phase.EVALUATE)
 """Phases whose limit is learned."""
 
 
@@ -42,24 +42,26 @@ class Limits:
     Attributes:
         step_s: In a step, at most.
         other_s: In any other phase.
-        factor: A step, or a save, may take this many times the longest one seen.
+        eval_s: In an evaluation, at most.
+        factor: A step, a save, or an evaluation may take this many times the longest one seen.
         floor_s: A limit that was learned is never shorter.
-        learn_steps: Steps, or saves, that must have been seen before their length says anything; the first of an
+        learn_steps: Steps, saves, or evaluations that must have been seen before their length says anything; the first of an
             attempt are slow.
         silent_s: Who is silent for this long is stopped, or holds its interpreter's lock for ever.
     """
 
     step_s: float
     other_s: float
+    eval_s: float = 600.0
     factor: float = 10.0
     floor_s: float = 60.0
     learn_steps: int = 20
     silent_s: float = 5.0
 
     @classmethod
-    def of(cls, section: HangSection, *, step_s: float, other_s: float) -> Limits:
+    def of(cls, section: HangSection, *, step_s: float, other_s: float, eval_s: float) -> Limits:
         """The limits of a run."""
-        return cls(step_s, other_s, section.factor, section.floor_s, section.learn_steps, section.silent_s)
+        return cls(step_s, other_s, eval_s, section.factor, section.floor_s, section.learn_steps, section.silent_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Watched:
 
     def limit_s(self, phase: Phase, limits: Limits) -> float:
         """How long a rank may stay in a phase."""
-        most_s = limits.step_s if phase is Phase.STEP else limits.other_s
+        most_s = {Phase.STEP: limits.step_s, Phase.EVALUATE: limits.eval_s}.get(phase, limits.other_s)
         stays = self.stays.get(phase, Stays())
         if stays.count < limits.learn_steps:
             return most_s

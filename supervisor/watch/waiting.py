@@ -16,6 +16,7 @@ _DOINGS = {
     Phase.CONSULT: "be told what to do",
     Phase.REPLAY: "replay steps for the diagnosis",
     Phase.STEP: "finish its first step",
+    Phase.EVALUATE: "evaluate its state",
     Phase.SAVE: "save its state",
     Phase.FINISH: "finish its saves",
 }

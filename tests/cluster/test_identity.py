@@ -26,7 +26,13 @@ KILLS = [
 
 @pytest.fixture(scope="module")
 def killed(machine: Machine, base: Config) -> ReadRun:
-    config = machine.write("killed", data=paced(base, pace_s=PACE_S), drill={"faults": KILLS})
+    config = machine.write(
+        "killed",
+        data=paced(base, pace_s=PACE_S),
+        drill={"faults": KILLS},
+        eval={"every_steps": 20, "samples": 6},
+        checkpoint={**base["checkpoint"], "keep_best": True},
+    )
     machine.run("train", config, timeout_s=1200.0)
     return machine.read("killed")
 
@@ -150,6 +156,27 @@ def test_the_report_tells_of_five_incidents_cured_by_tier_one(machine: Machine, 
     assert 0 < report["ettr"] < 1
     assert report["lost_steps"] > 0
     assert report["final_digest"] == data(of_kind(killed.events, "run.finished")[-1])["digest"]
+
+
+def test_it_was_evaluated_all_the_same_and_its_best_checkpoint_is_kept(machine: Machine, killed: ReadRun) -> None:
+    """Which cost no bit, as the digests show: the undisturbed run was not evaluated."""
+    said = {
+        (data(event)["generation"], event.step): data(event) for event in of_kind(killed.events, "evaluation.finished")
+    }
+    shelf = {
+        (row["generation"], row["step"]): row
+        for row in machine.run("checkpoints", "ls", "killed", "--json").json["checkpoints"]
+        if row["state"] == "live" and row["eval_loss"] is not None
+    }
+    assert {step for _, step in said} >= {20, 40, 60, 70}
+    assert {ref: row["eval_loss"] for ref, row in shelf.items()} == {ref: said[ref]["loss"] for ref in shelf}
+    assert len({fields["loss"] for (_, step), fields in said.items() if step == 20}) == 1  # killed, and done again
+    newest = max(step for (_, step), row in shelf.items() if row["good"])
+    able = {ref: row["eval_loss"] for ref, row in shelf.items() if row["good"] or ref[1] > newest}
+    assert [ref for ref, row in shelf.items() if row["best"]] == [min(able, key=lambda ref: able[ref])]
+    report = machine.run("report", "killed", "--json").json
+    assert report["evaluation"]["last_step"] == 70
+    assert report["evaluate_s"] > 0
 
 
 def test_each_resume_says_what_it_resumed_from(machine: Machine, resumed: ReadRun) -> None:

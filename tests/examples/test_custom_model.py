@@ -13,7 +13,7 @@ import torch
 from stormsail.platform.config.load import load_config
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import DataOrder
-from stormsail.workers.factories import build_data, build_model, build_optimizer, call_model
+from stormsail.workers.factories import build_data, build_model, build_optimizer, call_model, held_out_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_model"
 
@@ -27,9 +27,17 @@ def config(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunConfig]:
 
 
 def test_only_the_answers_are_learnt(config: RunConfig) -> None:
-    tokens, targets, mask = build_data(config.data).sample(37 * 100 + 5)
+    tokens, targets, mask = build_data(config.data).sample(3705 - 185)  # every twentieth problem is left out
     assert bytes(tokens.astype(np.uint8)).decode().rstrip() == "37+5=42;"
     assert bytes(targets[mask == 1].astype(np.uint8)).decode() == "42;"
+
+
+def test_every_problem_is_either_trained_on_or_evaluated_on(config: RunConfig) -> None:
+    trained = build_data(config.data.model_copy(update={"args": {"largest": 19}}))
+    held_out = held_out_of(trained, config)
+    assert held_out is not None
+    texts = [source.sample(index)[0].tobytes() for source in (trained, held_out) for index in range(source.samples())]
+    assert len(texts) == len(set(texts)) == 20 * 20
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ DOCUMENTS = [
     "docs/diagnosis.md",
     "docs/runbook.md",
     "docs/alerts.md",
+    "docs/evaluation.md",
     "docs/sweeps.md",
 ]
 

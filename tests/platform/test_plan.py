@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stormsail.platform.config.model import RunConfig
+from stormsail.platform.data.order import micro_steps
 from stormsail.platform.plan import RunPlan, batch_plan, ladder_in_words, plan_run
 from stormsail.platform.plan_text import plan_text
 
@@ -31,6 +32,24 @@ def test_a_batch_that_does_not_divide_is_padded_and_said() -> None:
     assert batch_plan(config).padded_samples == 22
     (note,) = planned(config).notes
     assert note.startswith("22 of 72 sample places in a step are padding (31% of the compute)")
+
+
+@given(st.integers(1, 3000), st.integers(1, 70), st.integers(1, 40))
+def test_an_evaluation_takes_as_many_passes_as_the_workers_run(samples: int, micro: int, workers: int) -> None:
+    train = {"steps": 1000, "micro_batch": micro}
+    plan = planned(run(train=train, cluster={"workers": workers}, eval={"every_steps": 100, "samples": samples}))
+    assert plan.evaluation is not None
+    assert (plan.evaluation.count, plan.evaluation.micro_steps) == (10, micro_steps(samples, workers, micro))
+
+
+def test_the_best_checkpoint_needs_room_and_so_does_what_it_builds_on() -> None:
+    section = {"every_steps": 100}
+    kept = []
+    for changes in ({}, {"keep_best": True}, {"keep_best": True, "deltas": False}):
+        checkpoint = planned(run(eval=section, checkpoint=changes)).checkpoint
+        assert checkpoint is not None
+        kept.append(checkpoint.kept_bytes / checkpoint.stored_bytes)
+    assert kept == [6.0, 8.0, 7.0]
 
 
 @given(st.integers(1, 5000), st.integers(1, 70), st.integers(1, 40))

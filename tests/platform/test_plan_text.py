@@ -39,6 +39,15 @@ def test_host_memory_is_told_by_what_it_holds() -> None:
     assert "for 2 snapshots\n" in page(checkpoint={"ring": 9, "vault_gib": 0, "deltas": False})
 
 
+def test_evaluations_are_told_with_what_each_takes() -> None:
+    assert "evaluation" not in page()
+    told = page(eval={"every_steps": 300}, cluster={"workers": 3})
+    assert "  evaluation      4 in the run, of up to 256 held-out samples: 11 forward passes of each worker\n" in told
+    assert "  evaluation      4 in the run, of all held-out samples\n" in page(
+        eval={"every_steps": 300, "samples": None}
+    )
+
+
 def test_notes_come_before_what_was_not_checked() -> None:
     text = page(train={"steps": 1000, "global_batch": 17})
     assert text.index("Look again") < text.index("Not checked")

@@ -16,10 +16,20 @@ from tests.support.fragile_store import FragileStore
 
 from stormsail.platform import tracking as module
 from stormsail.platform.errors import StorageError
+from stormsail.platform.journal import Journal
+from stormsail.platform.journal_events import Event
 from stormsail.platform.series import SeriesWriter
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.store import StoreAddress
-from stormsail.platform.tracking import REPORT_KEY, Mirror, MirrorSettings, Point, flat_params, points_of
+from stormsail.platform.tracking import (
+    REPORT_KEY,
+    Mirror,
+    MirrorSettings,
+    Point,
+    evaluation_points,
+    flat_params,
+    points_of,
+)
 
 AWAY: tuple[type[BaseException], ...] = (StorageError, OSError)
 
@@ -79,6 +89,15 @@ class TestPoints:
     def test_no_point_is_ever_without_a_finite_value(self, losses: list[float], norm: float) -> None:
         points, _ = points_of([row(step, loss=loss, grad_norm=norm) for step, loss in enumerate(losses)])
         assert all(math.isfinite(point.value) for point in points)
+
+
+def evaluated(number: int, step: int, loss: float | None) -> Event:
+    return Event(number, 1000.5, "evaluation.finished", 1, step, 1, {"loss": loss})
+
+
+def test_an_evaluation_becomes_a_point_at_the_step_of_its_state_unless_it_is_not_finite() -> None:
+    events = [evaluated(1, 10, 2.5), Event(2, 1001.0, "run.started", 1, None, 1, {}), evaluated(3, 20, None)]
+    assert evaluation_points(events) == [Point("eval_loss", 2.5, 1000500, 10)]
 
 
 def test_a_configuration_tree_becomes_dotted_keys() -> None:
@@ -171,6 +190,19 @@ class TestWithMlflow:
         nobody = Mirror(MemoryStore(), MlflowClient(tracking_uri="http://127.0.0.1:9"), settings())
         with pytest.raises((MlflowException, OSError)):
             nobody.open()
+
+    def test_each_evaluation_arrives_once(self, client: Any, mirror: Callable[..., Mirror], tmp_path: Path) -> None:
+        store = MemoryStore()
+        journal = Journal.open(store, tmp_path / "journal.jsonl", writer="test")
+        for step, loss in ((10, 2.5), (20, 2.0)):
+            data = {"loss": loss}
+            journal.append("evaluation.finished", time_s=1000.0, generation=1, step=step, attempt=1, data=data)
+            assert journal.flush(10.0) == 0
+            assert mirror(store).copy() == 1
+        copy = mirror(store)
+        assert copy.copy() == 0
+        history = client.get_metric_history(copy._run_id, "eval_loss")
+        assert [(metric.step, metric.value) for metric in history] == [(10, 2.5), (20, 2.0)]
 
 
 def first_row_points() -> int:

@@ -208,3 +208,18 @@ class TestGradientLog:
 
 def logged_steps(staff: Staff) -> list[int]:
     return sorted({int(info.key.split("/")[2]) for info in staff.store.list("log/")})
+
+
+def test_the_best_evaluated_one_stays_until_another_is_better(tmp_path: Path) -> None:
+    config = small_config(checkpoint={**KEEP_LITTLE, "keep_best": True}, eval={"every_steps": 1})
+    staff = Staff(FragileStore(), tmp_path, config)
+    staff.begin()
+    losses = {2: 3.0, 3: 1.5, 4: 2.0, 18: 1.5, 20: 1.0}
+    kept = {}
+    for step in range(1, 25):
+        staff.checkpoint(step, good=True, eval_loss=losses.get(step))
+        kept[step] = staff.steps_on_store
+    staff.close()
+    assert all(3 in kept[step] for step in range(3, 20))
+    assert 3 not in kept[24]
+    assert 20 in kept[24]

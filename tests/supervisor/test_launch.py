@@ -170,12 +170,13 @@ class TestSpec:
         assert module._import_paths(Path("/elsewhere")) == (".", "/elsewhere")
 
 
-def test_a_twin_is_the_same_run_without_faults_under_another_name() -> None:
-    config = small_config(drill={"twin_step": 20, "faults": [{"kind": "kill", "step": 5}]})
+def test_a_twin_is_the_same_run_without_faults_and_evaluations_under_another_name() -> None:
+    drill = {"twin_step": 20, "faults": [{"kind": "kill", "step": 5}]}
+    config = small_config(drill=drill, eval={"every_steps": 10}, checkpoint={"keep_best": True})
     twin = twin_of(config)
     assert twin.name == "run-twin"
     assert twin.drill == small_config().drill
-    assert twin.model_copy(update={"name": config.name, "drill": config.drill}) == config
+    assert twin.model_copy(update={"name": config.name, "drill": config.drill}) == config.unevaluated()
 
 
 def test_the_outcome_is_what_the_journal_says(past: RunPlace) -> None:

@@ -57,6 +57,11 @@ handled: dict[str, st.SearchStrategy[Event]] = {
     "checkpoint.good": st.builds(lambda g, s: event("checkpoint.good", step=s, generation=g), counts, counts),
     "checkpoint.corrupt": st.builds(lambda g, s: event("checkpoint.corrupt", step=s, generation=g), counts, counts),
     "checkpoint.deleted": st.builds(lambda g, s: event("checkpoint.deleted", refs=[[g, s]]), counts, counts),
+    "evaluation.finished": st.builds(
+        lambda step, loss: event("evaluation.finished", step=step, generation=1, loss=loss),
+        counts,
+        st.none() | st.floats(0, 9),
+    ),
     "drill.fired": st.builds(lambda i: event("drill.fired", index=i), counts),
     "run.finished": st.just(event("run.finished", exit_code=0)),
     "run.stopped": st.just(event("run.stopped", exit_code=5)),

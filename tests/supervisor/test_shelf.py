@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from tests.support.differences import tiny_keyframe
 from tests.support.run_kit import Staff, checkpoint_meta, log_steps
 
@@ -12,9 +13,10 @@ from stormsail.platform.checkpoint.commits import scan_commits
 from stormsail.platform.checkpoint.keys import commit_key
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.checkpoint.writer import commit, write_part
+from stormsail.platform.errors import CheckpointError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
-from stormsail.supervisor.shelf import list_shelf, render_shelf
+from stormsail.supervisor.shelf import find_ref, list_shelf, render_shelf
 
 
 def test_checkpoints_are_listed_oldest_step_first_with_their_line(past: RunPlace) -> None:
@@ -51,6 +53,53 @@ def test_the_table_has_a_line_for_each(past: RunPlace) -> None:
     lines = render_shelf(list_shelf(past)).splitlines()
     assert len(lines) == 5
     assert lines[1].split()[:3] == ["1/10", "live", "good"]
+
+
+def test_what_was_evaluated_shows_its_loss_and_which_one_is_best(
+    played: Callable[[Callable[[Staff], None]], RunPlace],
+) -> None:
+    def evaluated(staff: Staff) -> None:
+        for step, loss in ((10, 2.0), (20, 1.5), (30, None), (40, 1.75)):
+            staff.checkpoint(step, good=step != 40, eval_loss=loss)
+
+    place = played(evaluated)
+    rows = list_shelf(place)
+    assert [(row["eval_loss"], row["best"]) for row in rows] == [
+        (2.0, False),
+        (1.5, True),
+        (None, False),
+        (1.75, False),
+    ]
+    assert find_ref(place, "best") == CheckpointRef(1, 20)
+    head, *lines = render_shelf(rows).splitlines()
+    column = head.index("eval loss")
+    assert [line[column:].split("  ")[0].strip() for line in lines] == [
+        "2.0000",
+        "1.5000 best",
+        "-",
+        "1.7500",
+    ]
+
+
+def test_what_is_not_judged_yet_may_be_the_best_one(played: Callable[[Callable[[Staff], None]], RunPlace]) -> None:
+    """The last ones of a run that is over never are."""
+
+    def evaluated(staff: Staff) -> None:
+        for step, loss in ((10, 2.0), (20, 1.5), (30, 1.0)):
+            staff.checkpoint(step, good=step == 10, eval_loss=loss)
+        staff.ledger.note("checkpoint.corrupt", step=30, generation=1, problem="torn")
+
+    place = played(evaluated)
+    assert find_ref(place, "best") == CheckpointRef(1, 20)
+
+
+def test_a_run_that_was_never_evaluated_has_no_best_one(past: RunPlace) -> None:
+    with pytest.raises(CheckpointError, match="there is no checkpoint best"):
+        find_ref(past, "best")
+
+
+def test_a_run_that_was_never_evaluated_has_no_such_column(past: RunPlace) -> None:
+    assert "eval" not in render_shelf(list_shelf(past))
 
 
 def test_an_empty_shelf_says_so() -> None:

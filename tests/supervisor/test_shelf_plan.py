@@ -34,8 +34,28 @@ def test_a_keyframe_is_needed_until_the_differences_of_what_was_folded_are_gone(
     assert [(row["step"], row["needed"]) for row in plan_shelf(place)] == [(1, False), (2, False)]
 
 
+def test_the_best_evaluated_one_is_planned_as_the_run_itself_plans_it(
+    played: Callable[[Callable[[Staff], None]], RunPlace],
+) -> None:
+    def evaluated(staff: Staff) -> None:
+        for step, loss in ((10, 2.0), (20, 1.5), (30, None), (40, 1.8)):
+            staff.checkpoint(step, good=step != 40, eval_loss=loss)
+
+    rows = plan_shelf(played(evaluated))
+    assert [row["best"] for row in rows] == [False, True, False, False]
+    assert "1/20         keep  , live, good, best of the good ones, " in render_plan(rows)
+
+
 def test_what_would_go_is_summed_up() -> None:
-    row = {"generation": 1, "live": True, "good": True, "needed": False, "pinned": False, "bytes": 2_000_000}
+    row = {
+        "generation": 1,
+        "live": True,
+        "good": True,
+        "needed": False,
+        "pinned": False,
+        "best": False,
+        "bytes": 2_000_000,
+    }
     text = render_plan(
         [{**row, "step": 10, "keep": False}, {**row, "step": 20, "keep": True, "needed": True, "pinned": True}]
     )

@@ -68,6 +68,16 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
             f"world of 34 formed, generation 2, on {', '.join(f'n{number}' for number in range(32))} and 2 more hosts",
         ),
         (
+            "evaluation.finished",
+            {"loss": 1.842, "samples": 256, "took_s": 3.14, "lowest": True},
+            "evaluated at step 7: loss 1.8420 over 256 samples in 3.1 s, the lowest so far",
+        ),
+        (
+            "evaluation.finished",
+            {"loss": None, "samples": 256, "took_s": 3.14, "lowest": False},
+            "evaluated at step 7: no finite loss over 256 samples in 3.1 s",
+        ),
+        (
             "fault.detected",
             {"kind": "process", "rank": 1, "error": "killed"},
             "fault: process on rank 1 at step 7: killed",

@@ -21,7 +21,7 @@ from tests.support.user_factories import Numbers
 from torch._C._distributed_c10d import TCPStore
 
 from stormsail.platform.diagnosis import ReplayPlan, ReplayResult
-from stormsail.platform.errors import StateMismatchError
+from stormsail.platform.errors import ConfigError, StateMismatchError
 from stormsail.platform.messages import (
     CheckpointRef,
     Directive,
@@ -39,6 +39,7 @@ from stormsail.supervisor.tracing import trace_of
 from stormsail.workers import replay_live
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.evaluation import Evaluator
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import Injector
 from stormsail.workers.loop import StepLoop
@@ -63,6 +64,7 @@ class Job:
         loud: (rank, step, factor): where the loss of one rank alone is so much larger.
         replay: Whether an incident is answered with its diagnosis, from the initial state.
         breaks: Whether a first replay breaks off on all ranks, after one step of it, before anything else happens.
+        evaluated: Step before which the state is evaluated, and once more with other samples held out on each rank.
         forgets: A rank whose memory loses what was parked in it, in a last replay after everything else.
     """
 
@@ -75,6 +77,7 @@ class Job:
     loud: tuple[int, int, float] | None = None
     replay: bool = False
     breaks: bool = False
+    evaluated: int | None = None
     forgets: int | None = None
 
 
@@ -91,6 +94,8 @@ class Told:
         lines: Rank 0's lines.
         incidents: Incidents that it reported.
         results: What replays gave.
+        evaluations: What evaluations found, and why one was refused.
+        undisturbed: Whether these left the rank's state as it was.
         broken: Why the first replay broke off, or "".
         error: What it ended with, or "".
     """
@@ -104,6 +109,8 @@ class Told:
     lines: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     results: list[ReplayResult] = field(default_factory=list)
+    evaluations: list[float | str | None] = field(default_factory=list)
+    undisturbed: bool = False
     broken: str = ""
     error: str = ""
 
@@ -204,6 +211,9 @@ class _Runner:
             self._break_a_replay()
             assert self._fingerprint() == before
         for step in range(self.job.steps):
+            if step == self.job.evaluated:
+                self._evaluate()
+                self.told.undisturbed = self._fingerprint() == before
             if self.job.astray == (self.world.rank, step):
                 self.session.directive = replace(self.session.directive, lr_events=(LrEvent(0, 0.9, 1),))
             if self.job.stall is not None and self.job.stall[:2] == (self.world.rank, step):
@@ -226,6 +236,16 @@ class _Runner:
         torch.distributed.barrier()
         self.session.engine.destroy()
         return self.told
+
+    def _evaluate(self) -> None:
+        held_out = Numbers(7)
+        for digest in ("the same", f"of rank {self.world.rank}"):
+            held_out.digest = digest
+            evaluator = Evaluator(self.config, held_out, self.world, device=CPU)
+            try:
+                self.told.evaluations.append(evaluator.evaluate(self.session.engine).loss)
+            except ConfigError as error:
+                self.told.evaluations.append(error.what)
 
     def _break_a_replay(self) -> None:
         def breaks(_plan: ReplayPlan, subject: Subject, _precision: str) -> ReplayResult:

@@ -150,7 +150,7 @@ def written_part(
     )
 
 
-def checkpoint_meta(step: int, world_size: int = 1) -> CheckpointMeta:
+def checkpoint_meta(step: int, world_size: int = 1, eval_loss: float | None = None) -> CheckpointMeta:
     """What belongs to that state."""
     return CheckpointMeta(
         step=step,
@@ -161,6 +161,7 @@ def checkpoint_meta(step: int, world_size: int = 1) -> CheckpointMeta:
         threads=1,
         precision="bf16",
         config_digest="c" * 64,
+        eval_loss=eval_loss,
     )
 
 
@@ -237,11 +238,18 @@ class Staff:
         self.hearing.heartbeat(beat(attempt=self.ledger.record.attempt, step=last, generation=generation, rows=rows))
 
     def checkpoint(
-        self, step: int, *, good: bool = False, generation: int | None = None, base: Keyframe | None = None
+        self,
+        step: int,
+        *,
+        good: bool = False,
+        generation: int | None = None,
+        base: Keyframe | None = None,
+        eval_loss: float | None = None,
     ) -> CheckpointRef:
         """Commit a real, tiny checkpoint."""
         ref = CheckpointRef(self.ledger.record.generation if generation is None else generation, step)
-        self.committer.add(written_part(self.store, ref, 0, seed=step, base=base), checkpoint_meta(step), 0.0)
+        meta = checkpoint_meta(step, eval_loss=eval_loss)
+        self.committer.add(written_part(self.store, ref, 0, seed=step, base=base), meta, 0.0)
         assert self.committer.drain(LIMIT_S)
         if good:
             self.ledger.note("checkpoint.good", step=step, generation=ref.generation)

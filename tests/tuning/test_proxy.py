@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from stormsail.platform.config.evaluation import EvalSection
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import ConfigError
 from stormsail.tuning.bare_trial import BareTrial
@@ -22,7 +23,8 @@ TRIAL = Trial("w32", Cell(0.98, "0.5", 0.05), 0.02, 7)
 
 
 def test_only_what_is_scaled_or_judged_differs_from_the_target(target: RunConfig, make_sweep: Make) -> None:
-    made = trial_config(target, make_sweep(), TRIAL)
+    made = trial_config(target.model_copy(update={"eval": EvalSection(every_steps=10)}), make_sweep(), TRIAL)
+    assert made == trial_config(target, make_sweep(), TRIAL)
     assert (made.seed, made.optimizer.lr, made.optimizer.betas) == (7, 0.02, (0.9, 0.98))
     assert (made.train.steps, made.train.global_batch, made.train.micro_batch) == (100, 8, 4)
     assert (made.train.clip_norm, made.schedule.warmup_steps, made.train.precision) == (0.5, 5, "fp32")

@@ -13,11 +13,13 @@ import torch
 from torch import nn
 
 from stormsail.platform.config.builtin_args import KINDS, builtins_of
+from stormsail.platform.config.model import RunConfig
 from stormsail.platform.config.training import DataSection, ModelSection, OptimizerSection
-from stormsail.platform.data.tokens import write_shards
+from stormsail.platform.data.source import ShardSource
+from stormsail.platform.data.tokens import TokenDataset, write_shards
 from stormsail.platform.errors import ConfigError, UserCodeError
 from stormsail.workers import factories
-from stormsail.workers.factories import build_data, build_model, build_optimizer, call_model
+from stormsail.workers.factories import build_data, build_model, build_optimizer, call_model, held_out_of
 
 GOOD_MODEL = """
 from torch import nn
@@ -292,3 +294,63 @@ def test_data_of_another_form_are_refused_on_the_first_sample(write: Write, old:
     with pytest.raises(UserCodeError, match=message) as caught:
         build_data(DataSection(factory="theirs:build", sequence_tokens=4))
     assert "theirs.py:" in caught.value.where
+
+
+def evaluated(**sections: object) -> RunConfig:
+    return RunConfig.model_validate(
+        {"name": "x", "train": {"steps": 100}, "eval": {"every_steps": 10}, **sections}  # as the worker gets it
+    )
+
+
+HOLDS_OUT = GOOD_DATA.replace(
+    "def build(section):", "    def held_out(self):\n        return Source(self.length)\ndef build(section):"
+)
+THEIRS = {"factory": "theirs:build", "sequence_tokens": 4}
+
+
+def test_held_out_samples_of_the_users_are_checked_like_the_others(write: Write) -> None:
+    write(HOLDS_OUT)
+    config = evaluated(data=THEIRS)
+    held_out = held_out_of(build_data(config.data), config)
+    assert held_out is not None
+    assert (held_out.samples(), held_out.digest) == (7, "v1")
+    assert [str(array.dtype) for array in held_out.sample(2)] == ["int64", "int64", "float32"]
+
+
+def test_a_run_that_is_never_evaluated_asks_for_none(write: Write) -> None:
+    write(HOLDS_OUT.replace("return Source(self.length)", "raise OSError"))
+    config = evaluated(data=THEIRS, eval={})
+    assert held_out_of(build_data(config.data), config) is None
+
+
+@pytest.mark.parametrize("text", [GOOD_DATA, HOLDS_OUT.replace("return Source(self.length)", "return None")])
+def test_data_that_hold_nothing_out_are_told_what_to_implement(write: Write, text: str) -> None:
+    write(text)
+    config = evaluated(data=THEIRS)
+    with pytest.raises(ConfigError, match="theirs:build holds no sample out of training") as caught:
+        held_out_of(build_data(config.data), config)
+    assert "a method `held_out()`" in caught.value.todo
+
+
+def test_a_folder_too_small_for_its_share_holds_nothing_out(tmp_path: Path) -> None:
+    write_shards(tmp_path / "data", [np.arange(100)], vocab_size=256, shard_tokens=100, source="x")
+    args = {"path": str(tmp_path / "data"), "holdout": 0.001}
+    config = evaluated(data={"factory": "builtin:tokens", "args": args, "sequence_tokens": 99})
+    with pytest.raises(ConfigError, match=r"builtin:tokens holds no sample out") as caught:
+        held_out_of(ShardSource(TokenDataset.open(tmp_path / "data"), 99), config)
+    assert "raise data.args.holdout" in caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("return 5", r"held_out\(\) returned int, expected a data source .*missing: samples, sample, digest"),
+        ("raise OSError('gone')", r"held_out\(\) raised OSError: gone"),
+        ("return Source(self.length + 1)", r"held_out\(\): sample\(0\): tokens is ndarray of shape \[5\]"),
+    ],
+)
+def test_what_is_held_out_in_another_form_is_the_users_error(write: Write, answer: str, message: str) -> None:
+    write(HOLDS_OUT.replace("return Source(self.length)", answer))
+    config = evaluated(data=THEIRS)
+    with pytest.raises(UserCodeError, match=message):
+        held_out_of(build_data(config.data), config)

@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.fragile_store import FragileStore
+from tests.support.user_factories import Numbers
 from tests.workers.test_gradient_log import logging, new_store
 from tests.workers.test_loop import STEPS, Rank
 
 from stormsail.platform.checkpoint.commits import load_manifest
 from stormsail.platform.checkpoint.keys import log_key
 from stormsail.platform.checkpoint.log_entry import pack_entry, unpack_entry
+from stormsail.platform.config.evaluation import EvalSection
 from stormsail.platform.errors import StorageUnavailableError
 from stormsail.platform.messages import CheckpointRef, Directive, LogSpan, Tier
 from stormsail.platform.storage.memory import MemoryStore
@@ -74,10 +76,18 @@ def test_the_initial_state_may_be_gone_on_from_too(straight: Rank, past: Fragile
     assert rank.line("state.restored")["step"] == 7
 
 
-def test_a_checkpoint_that_was_due_where_the_log_ends_is_made_up_for(straight: Rank, past: FragileStore) -> None:
-    rank = Rank(past, logging())
+def test_a_checkpoint_that_was_due_where_the_log_ends_is_made_up_for_and_so_is_an_evaluation(
+    straight: Rank, past: FragileStore
+) -> None:
+    """The evaluation is then the first pass that the engine makes at all."""
+    rank = Rank(past, logging().model_copy(update={"eval": EvalSection(every_steps=5)}), held_out=Numbers(5))
     rank.run(Directive(5, Tier.RESUME, REF, replay=(LogSpan(1, 5, 10),)))
-    assert load_manifest(past, CheckpointRef(5, 10)).root == load_manifest(past, CheckpointRef(1, 10)).root
+    made, first = load_manifest(past, CheckpointRef(5, 10)), load_manifest(past, CheckpointRef(1, 10))
+    assert made.root == first.root
+    said = [(fields["step"], fields["loss"]) for kind, fields in rank.lines if kind == "evaluation.finished"]
+    assert [step for step, _ in said] == [10, STEPS]
+    assert made.meta.eval_loss == said[0][1] is not None
+    assert root(past, 5) == root(past, 1)
 
 
 def damaged(store: FragileStore, how: str) -> FragileStore:

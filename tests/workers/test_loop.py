@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.support.fragile_store import FragileStore
-from tests.support.one_rank import BATCH, CPU, SEQUENCE, tiny_config
+from tests.support.one_rank import BATCH, CPU, SEQUENCE, digest_of, tiny_config
 from tests.support.run_kit import LIMIT_S, within
 from tests.support.user_factories import Numbers
 
-from stormsail.platform.checkpoint.commits import load_manifest
+from stormsail.platform.checkpoint.commits import load_commit, load_manifest
 from stormsail.platform.checkpoint.manifest import CheckpointMeta, RankPart
 from stormsail.platform.checkpoint.reader import read_shards
 from stormsail.platform.checkpoint.rounding import round_shard
 from stormsail.platform.checkpoint.runformat import ensure_format
 from stormsail.platform.checkpoint.shards import ShardSpec
 from stormsail.platform.checkpoint.writer import commit
+from stormsail.platform.config.evaluation import EvalSection
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import DataOrder
 from stormsail.platform.diagnosis import ReplayResult
@@ -41,6 +43,7 @@ from stormsail.platform.step_values import RANK_VALUES, value_of
 from stormsail.workers.batches import BatchReader
 from stormsail.workers.detect.rules.oscillation import Oscillation
 from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.evaluation import Evaluation, Evaluator
 from stormsail.workers.gradient_log import gradient_log_for
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.inject import DrillError, Injector
@@ -62,7 +65,14 @@ class Rank:
         answers: Directives that the supervisor gives, in order.
     """
 
-    def __init__(self, store: FragileStore, config: RunConfig | None = None, *, source: Numbers | None = None) -> None:
+    def __init__(
+        self,
+        store: FragileStore,
+        config: RunConfig | None = None,
+        *,
+        source: Numbers | None = None,
+        held_out: Numbers | None = None,
+    ) -> None:
         self.config = config or tiny_config()
         self.store = store
         self.answers: list[Directive] = []
@@ -122,6 +132,7 @@ class Rank:
             injector=self.injector,
             snapshots=self.snapshots,
             log=self.log,
+            evaluator=None if held_out is None else Evaluator(self.config, held_out, self.session.world, device=CPU),
         )
 
     def run(self, directive: Directive) -> str:
@@ -317,6 +328,103 @@ class TestWatching:
         assert rank.rows[-1].values["updates.skipped"] == len(skipped)
 
 
+class EvaluatedRank(Rank):
+    """One that is evaluated on samples that take 1000 s each, by the clock of its steps.
+
+    Attributes:
+        places: Where it said that it was.
+        lasted_s: How long the step before each step had lasted.
+    """
+
+    def __init__(self, store: FragileStore, config: RunConfig) -> None:
+        self.places: list[tuple[Phase, int]] = []
+        self.lasted_s: list[float] = []
+        self.late_s = 0.0
+        super().__init__(store, config, held_out=SlowNumbers(50, self))
+
+    def run(self, directive: Directive) -> str:
+        at, begin = self.beat.at, self.loop.watch.begin
+
+        def noted_at(phase: Phase, step: int, *, generation: int | None = None, rank: int | None = None) -> None:
+            self.places.append((phase, step))
+            at(phase, step, generation=generation, rank=rank)
+
+        def noted_begin() -> None:
+            begin()
+            self.lasted_s.append(self.loop.watch.before.get("step", 0.0))
+
+        self.beat.at, self.loop.watch.begin = noted_at, noted_begin  # type: ignore[method-assign] # the real ones, noted
+        with pytest.MonkeyPatch.context() as patch:
+            clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + self.late_s)
+            patch.setattr("stormsail.workers.stopwatch.time", clock)
+            return super().run(directive)
+
+
+class SlowNumbers(Numbers):
+    def __init__(self, samples: int, rank: EvaluatedRank) -> None:
+        super().__init__(samples)
+        self.rank = rank
+
+    def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self.rank.late_s += 1000.0
+        return super().sample(index)
+
+
+class TestEvaluation:
+    @pytest.fixture(scope="class")
+    def evaluated(self, one_rank: object) -> EvaluatedRank:
+        """The undisturbed run, but that it is evaluated."""
+        made = FragileStore()
+        ensure_format(made)
+        rank = EvaluatedRank(made, tiny_config(eval={"every_steps": 5, "samples": 7}))
+        assert rank.run(START) == "done"
+        return rank
+
+    def test_it_changes_no_bit_of_the_run(self, evaluated: Rank, straight: Rank) -> None:
+        assert evaluated.losses == straight.losses
+        assert [row.grad_norm for row in evaluated.rows] == [row.grad_norm for row in straight.rows]
+        assert [row.batch for row in evaluated.rows] == [row.batch for row in straight.rows]
+        assert _root(evaluated, 1) == _root(straight, 1)
+
+    def test_it_takes_place_when_due_and_at_the_end_and_is_said_once(self, evaluated: Rank) -> None:
+        said = [fields for kind, fields in evaluated.lines if kind == "evaluation.finished"]
+        assert [fields["step"] for fields in said] == [5, 10, 12]
+        assert {fields["samples"] for fields in said} == {7}
+        assert {fields["tokens"] for fields in said} == {7 * SEQUENCE}
+        losses = [fields["loss"] for fields in said]
+        assert losses == sorted(losses, reverse=True)
+
+    def test_the_loss_belongs_to_the_state_that_is_saved_after_it(self, evaluated: Rank, straight: Rank) -> None:
+        said = {fields["step"]: fields["loss"] for kind, fields in evaluated.lines if kind == "evaluation.finished"}
+        for step in (5, 10, 12):
+            ref = CheckpointRef(1, step)
+            assert load_commit(evaluated.store, ref).eval_loss == said[step]
+            assert load_manifest(evaluated.store, ref).meta.eval_loss == said[step]
+            assert load_commit(straight.store, ref).eval_loss is None
+
+    def test_it_is_a_phase_between_a_step_and_its_save(self, evaluated: EvaluatedRank) -> None:
+        place = evaluated.places.index((Phase.EVALUATE, 5))
+        assert evaluated.places[place - 1 : place + 3] == [
+            (Phase.STEP, 4),
+            (Phase.EVALUATE, 5),
+            (Phase.SAVE, 5),
+            (Phase.STEP, 5),
+        ]
+        assert evaluated.places[-3:] == [(Phase.EVALUATE, 12), (Phase.FINISH, 12), (Phase.SAVE, 12)]
+
+    def test_its_time_belongs_to_no_step(self, evaluated: EvaluatedRank) -> None:
+        assert evaluated.late_s == 3 * 7 * 1000.0
+        assert max(evaluated.lasted_s) < 1000.0
+        assert max(row.step_s for row in evaluated.rows) < 1000.0
+
+    def test_whoever_asked_for_a_stop_does_not_wait_for_it(self, store: FragileStore) -> None:
+        rank = Rank(store, tiny_config(eval={"every_steps": 1}), held_out=Numbers(2))
+        rank.stop_after = 3
+        assert rank.run(START) == "stopped"
+        last = rank.session.position.step
+        assert [fields["step"] for kind, fields in rank.lines if kind == "evaluation.finished"] == list(range(1, last))
+
+
 def test_a_resumed_run_repeats_the_same_bits(straight: Rank, past: FragileStore) -> None:
     rank = Rank(past)
     directive = Directive(
@@ -398,6 +506,22 @@ class TestRounding:
             ]
             shards = read_shards(rounded.store, manifest, specs)
             assert all(np.array_equal(shard.words, round_shard(shard).words) for shard in shards) is kept
+
+    def test_what_is_evaluated_is_the_state_that_is_saved(
+        self, rounded: Rank, config: RunConfig, store: FragileStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        roots: list[str] = []
+        evaluate = Evaluator.evaluate
+
+        def noted(self: Evaluator, engine: ZeroEngine) -> Evaluation:
+            roots.append(digest_of(engine.copy_state()).hex)
+            return evaluate(self, engine)
+
+        monkeypatch.setattr(Evaluator, "evaluate", noted)
+        rank = Rank(store, config.model_copy(update={"eval": EvalSection(every_steps=5)}), held_out=Numbers(3))
+        assert rank.run(START) == "done"
+        assert roots == [load_manifest(store, CheckpointRef(1, step)).root for step in (5, 10, STEPS)]
+        assert _root(rank, 1) == _root(rounded, 1)
 
     def test_a_resumed_run_repeats_the_same_bits(self, rounded: Rank, config: RunConfig) -> None:
         rank = Rank(rounded.store, config)

@@ -51,6 +51,7 @@ def two(built_extensions: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
         astray=(1, LAST),
         blank=((1, ONE_BLANK), (-1, ALL_BLANK)),
         loud=(1, LOUD, 40.0),
+        evaluated=3,
     )
     return run_world(job, 2, home=tmp_path_factory.mktemp("two"), extensions=built_extensions)
 
@@ -101,6 +102,18 @@ class TestNonFinite:
         told: list[Told] = request.getfixturevalue(world)
         assert all(rank.weights == told[0].weights for rank in told)
         assert len(set(told[0].weights)) > 1
+
+
+def test_ranks_evaluate_together_and_their_state_stays_as_it_was(two: list[Told]) -> None:
+    losses = {rank.evaluations[0] for rank in two}
+    assert len(losses) == 1
+    assert number(losses.pop()) == pytest.approx(two[0].rows[3].loss, rel=0.2)
+    assert all(rank.undisturbed for rank in two)
+    assert two[0].weights[3] == two[1].weights[3]
+
+
+def test_ranks_that_hold_out_different_samples_all_refuse_alike(two: list[Told]) -> None:
+    assert {str(rank.evaluations[1])[:35] for rank in two} == {"ranks hold out different samples, s"}
 
 
 def test_a_rank_without_a_real_token_does_not_spoil_the_mean_of_the_others(two: list[Told]) -> None:

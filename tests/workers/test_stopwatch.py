@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from stormsail.workers.stopwatch import STEP, Stopwatch
@@ -28,6 +30,25 @@ def test_a_lap_counts_though_its_block_raises() -> None:
     with pytest.raises(RuntimeError), watch.lap("update"):
         raise RuntimeError
     assert watch.lapped("update") > 0.0
+
+
+def test_what_is_put_aside_belongs_to_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([10.0, 12.0, 112.0, 115.0])  # begin, aside begun, aside over, begin
+    monkeypatch.setattr("stormsail.workers.stopwatch.time", SimpleNamespace(perf_counter=lambda: next(times_s)))
+    watch = Stopwatch()
+    watch.begin()
+    with watch.aside():
+        pass
+    watch.begin()
+    assert watch.before == {STEP: 5.0}
+
+
+def test_before_the_first_step_nothing_is_put_aside() -> None:
+    watch = Stopwatch()
+    with watch.aside():
+        pass
+    watch.begin()
+    assert watch.before == {}
 
 
 def test_after_a_reset_there_was_no_step() -> None:

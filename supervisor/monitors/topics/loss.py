@@ -6,8 +6,20 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from stormsail.platform.checkpoint.lines import live_refs
+from stormsail.platform.messages import CheckpointRef
 from stormsail.supervisor.monitors.item import Item, Limits
-from stormsail.supervisor.monitors.view import each, field, named, ratio_to_median, rolling, share_of
+from stormsail.supervisor.monitors.view import (
+    Point,
+    RunView,
+    each,
+    field,
+    named,
+    number,
+    ratio_to_median,
+    rolling,
+    share_of,
+)
 
 
 def _best_ratio(values: Sequence[float]) -> float:
@@ -31,6 +43,20 @@ def _drift(values: Sequence[float]) -> float:
 def _scatter(values: Sequence[float]) -> float:
     level = median(values)
     return 1.4826 * median(abs(value - level) for value in values) / abs(level) if level else 0.0
+
+
+def _evaluated(view: RunView) -> list[Point]:
+    """Of the present line: what was rolled back is no measure; a loss that is not finite is on any."""
+    live = live_refs(view.record.generations, view.record.evaluations)
+    points, lowest = [], math.inf
+    for event in view.of_kind("evaluation.finished"):
+        loss = number(event.data.get("loss"))
+        if loss is None:
+            points.append(Point(event.time_s, math.nan))
+        elif CheckpointRef(int(event.data["generation"]), event.step or 0) in live:  # type: ignore[arg-type]  # its kind
+            lowest = min(lowest, loss)
+            points.append(Point(event.time_s, loss / lowest if lowest else 1.0))
+    return points
 
 
 LOSS = (
@@ -113,5 +139,15 @@ LOSS = (
         "look at the samples of that rank; if always the same rank, at its host",
         "rank-outlier",
         each(named("loss.rank_spread")),
+    ),
+    Item(
+        "loss.evaluation",
+        "x lowest",
+        "events: evaluation.finished",
+        "the newest loss on held-out samples against the lowest so far",
+        Limits(1.03, 1.15),
+        "it learns by heart: stop, and take the best checkpoint",
+        "overfitting",
+        _evaluated,
     ),
 )

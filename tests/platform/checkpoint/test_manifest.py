@@ -11,6 +11,7 @@ import zstandard
 from pydantic import ValidationError
 
 from stormsail.platform.checkpoint.manifest import (
+    CheckpointMeta,
     Commit,
     RankPart,
     pack_manifest,
@@ -33,6 +34,15 @@ def test_a_manifest_comes_back_from_its_bytes(kit: Kit) -> None:
     assert found == manifest
     assert pack_manifest(found) == pack_manifest(manifest)
     assert (found.ref, found.stored_bytes) == (REF, sum(pack.size_bytes for pack in manifest.packs))
+
+
+def test_a_state_that_was_not_evaluated_has_no_such_key_and_a_loss_must_be_finite(kit: Kit) -> None:
+    meta = kit.meta(20, 1)
+    assert b"eval_loss" not in canonical(meta)
+    assert b'"eval_loss":1.5' in canonical(meta.model_copy(update={"eval_loss": 1.5}))
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValidationError, match="finite"):
+            CheckpointMeta.model_validate({**dict(meta), "eval_loss": bad})
 
 
 def test_a_part_travels_by_pickle_and_as_a_record(kit: Kit) -> None:

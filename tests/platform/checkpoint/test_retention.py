@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, retain, to_fold
+from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, best_of, retain, standing, to_fold
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.messages import CheckpointRef
 
@@ -27,6 +28,7 @@ def plan(
     every_steps: int | None = None,
     every_s: float | None = None,
     times: Mapping[CheckpointRef, float] | None = None,
+    losses: Mapping[CheckpointRef, float] | None = None,
     pinned: Collection[CheckpointRef] = (),
     held: Collection[CheckpointRef] = (),
     bases: Mapping[CheckpointRef, CheckpointRef] | None = None,
@@ -36,8 +38,9 @@ def plan(
         good=commits if good is None else good,
         live=commits if live is None else live,
         head_step=max(ref.step for ref in commits) if head is None else head,
-        rules=Keep(keep_last, every_steps, every_s),
+        rules=Keep(keep_last, every_steps, every_s, best=losses is not None),
         times=times,
+        losses=losses,
         pinned=pinned,
         held=held,
         bases=bases,
@@ -233,3 +236,61 @@ def test_a_keyframe_may_go_once_what_builds_on_it_was_folded() -> None:
     needs = {steps(20)[0]: steps(0)[0]}
     assert steps(0)[0] in plan(refs, pinned=steps(20), bases=needs).keep
     assert steps(0)[0] in plan(refs, pinned=steps(20)).delete
+
+
+def evaluated(numbers: Mapping[int, float], generation: int = 1) -> dict[CheckpointRef, float]:
+    return {CheckpointRef(generation, step): loss for step, loss in numbers.items()}
+
+
+def test_the_one_with_the_lowest_evaluation_loss_stays_and_of_equal_ones_the_older() -> None:
+    refs = steps(*range(0, 1010, 10))
+    losses = evaluated({100: 3.0, 200: 1.5, 300: 1.5, 400: 2.0, 1000: 2.5})
+    assert set(plan(refs, losses=losses).keep) - set(plan(refs).keep) == set(steps(200))
+    assert plan(refs, losses={}) == plan(refs)
+
+
+def test_the_best_one_is_known_good_and_on_the_live_line() -> None:
+    refs, off = steps(*range(0, 1010, 10)), steps(400, generation=2)
+    good, losses = set(refs) - set(steps(200)), {**evaluated({200: 1.0, 300: 2.0}), off[0]: 0.5}
+    newer = steps(1000, generation=3)  # the newest superseded generation, which stays as a grace
+    commits = [*refs, *off, *newer]
+    made = plan(commits, good=[*good, *off], live=refs, head=1000, losses=losses)
+    assert steps(300)[0] in made.keep
+    assert {*steps(200), *off} <= set(made.delete)
+
+
+def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
+    refs = steps(*range(0, 1010, 10))
+    losses = evaluated({100: math.nan, 200: -math.inf, 300: math.inf, 400: 9.0})
+    assert best_of(refs, losses) == steps(400)[0]
+    assert best_of(refs, evaluated({100: math.nan})) is None
+
+
+def test_the_best_one_keeps_its_keyframe_and_does_not_last() -> None:
+    refs = steps(*range(0, 1010, 10))
+    bases = {steps(200)[0]: steps(150)[0]}
+    made = plan(refs, losses=evaluated({200: 1.0}), bases=bases)
+    assert {*steps(200), *steps(150)} <= set(made.keep)
+    assert made.lasting == ()
+    assert to_fold(made, bases, ()) == ()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.none() | st.sampled_from([1.0, 2.0, 3.0, math.nan])), max_size=40))
+def test_the_best_one_is_there_as_the_run_goes_on(saves: list[tuple[bool, float | None]]) -> None:
+    held: list[CheckpointRef] = []
+    good: set[CheckpointRef] = set()
+    losses: dict[CheckpointRef, float] = {}
+    for number, (is_good, loss) in enumerate(saves):
+        ref = CheckpointRef(1, 10 * number)
+        good |= {ref} if is_good else set()
+        losses |= {} if loss is None else {ref: loss}
+        held = list(plan([*held, ref], good=good, losses=losses).keep)
+        able = [(losses[known], known.step) for known in good if math.isfinite(losses.get(known, math.nan))]
+        assert not able or CheckpointRef(1, min(able)[1]) in held
+
+
+def test_those_that_stand_are_good_or_not_judged_yet() -> None:
+    live = steps(10, 20, 30, 40, 50)
+    assert standing(live, steps(10, 30)) == tuple(steps(50, 40, 30, 10))
+    assert standing(live, ()) == tuple(reversed(live))
+    assert standing((), steps(10)) == ()

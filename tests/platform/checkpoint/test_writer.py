@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from stormsail.platform.checkpoint.commits import load_commit
 from stormsail.platform.checkpoint.keys import commit_key, manifest_key, part_key
 from stormsail.platform.checkpoint.lines import list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.reader import load_manifest, scan_commits, verify
@@ -106,6 +107,13 @@ def test_repeating_a_commit_finds_it_done(kit: Kit) -> None:
     before = snapshot(store)
     assert commit(store, parts, kit.meta(20, 2), parent=OLD, time_s=2.0) == first
     assert snapshot(store) == before
+
+
+def test_what_the_state_lost_in_its_evaluation_stands_in_the_commit(kit: Kit) -> None:
+    store = kit.store()
+    meta = kit.meta(20, 1).model_copy(update={"eval_loss": 1.5})
+    commit(store, kit.parts(store, kit.state(0), NEW, 1), meta, parent=None, time_s=1.0)
+    assert load_commit(store, NEW).eval_loss == 1.5
 
 
 def test_repeating_a_part_finds_it_done(kit: Kit) -> None:

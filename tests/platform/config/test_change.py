@@ -25,6 +25,7 @@ ALLOWED = [
     "lr.floor",
     "journal.deadline_s",
     "detect.spike.z",
+    "eval.every_steps",
     "nonfinite.patience",
     "checkpoint.every_steps",
     "checkpoint.keep_last",

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from stormsail.platform.config.training import DataSection
-from stormsail.platform.data.source import DataSource, ShardSource, stdlib_source, tokens_source
+from stormsail.platform.data.source import DataSource, HoldsOut, ShardSource, stdlib_source, tokens_source
 from stormsail.platform.data.tokens import TokenDataset, write_shards
 from stormsail.platform.errors import ConfigError
 
@@ -33,6 +33,37 @@ def test_held_out_samples_are_not_trained_on(shards: Path) -> None:
     assert source.samples() == 8
     with pytest.raises(IndexError, match="sample 8 of 8"):
         source.sample(8)
+
+
+def test_they_are_a_source_of_their_own_and_nothing_is_left_out(shards: Path) -> None:
+    source = ShardSource(TokenDataset.open(shards), 100, holdout=0.2)
+    assert isinstance(source, HoldsOut)
+    held_out = source.held_out()
+    assert isinstance(held_out, DataSource)
+    assert held_out.samples() == 2
+    assert held_out.sample(1)[0].tolist() == (np.arange(900, 1000) % 256).tolist()
+    with pytest.raises(IndexError, match="held-out sample 2 of 2"):
+        held_out.sample(2)
+
+
+def test_asking_for_them_does_not_change_what_the_run_reads(shards: Path) -> None:
+    source = ShardSource(TokenDataset.open(shards), 100, holdout=0.2)
+    before = source.digest
+    held_out = source.held_out()
+    assert held_out is not None
+    assert held_out.digest != before == source.digest
+
+
+def test_where_nothing_is_held_out_there_is_no_such_source(shards: Path) -> None:
+    assert ShardSource(TokenDataset.open(shards), 100).held_out() is None
+    assert ShardSource(TokenDataset.open(shards), 1000, holdout=0.0).held_out() is None
+
+
+def test_a_share_of_any_folder_can_be_held_out(shards: Path) -> None:
+    args = {"path": str(shards), "holdout": 0.5}
+    held_out = tokens_source(DataSection(factory="builtin:tokens", args=args, sequence_tokens=100)).held_out()
+    assert held_out is not None
+    assert held_out.samples() == 5
 
 
 def test_the_digest_follows_whatever_changes_a_sample(shards: Path) -> None:

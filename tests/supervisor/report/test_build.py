@@ -21,7 +21,7 @@ INCIDENT_KEYS = {
     "mttr_s", "lost_steps", "phases", "reason", "decisions", "recovered",
 }  # fmt: skip
 CLASSES = (
-    "productive_s", "replay_s", "stall_s", "detect_s", "decide_s", "restart_s", "load_s", "idle_s",
+    "productive_s", "replay_s", "evaluate_s", "stall_s", "detect_s", "decide_s", "restart_s", "load_s", "idle_s",
 )  # fmt: skip
 SAVED = CheckpointRef(1, 50)
 

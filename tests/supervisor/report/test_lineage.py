@@ -36,6 +36,21 @@ def test_after_a_resume_the_younger_generation_holds_the_repeated_steps() -> Non
     assert [(row.generation, row.step) for row in lineage.again] == [(2, step) for step in range(5, 10)]
 
 
+def test_the_line_holds_the_state_that_it_was_left_with_and_none_beyond() -> None:
+    tape = Tape()
+    tape.born()
+    tape.steps(0, 9)
+    tape.born(CheckpointRef(1, 5))
+    tape.steps(5, 12)
+    lineage = sorted_out(tape)
+    assert [lineage.holds(1, 5), lineage.holds(1, 6), lineage.holds(2, 6), lineage.holds(3, 6)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
 def test_a_generation_that_was_left_aside_is_not_on_the_line() -> None:
     tape = Tape()
     tape.born()

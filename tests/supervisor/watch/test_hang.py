@@ -12,7 +12,7 @@ from stormsail.platform.config.hang import HangSection
 from stormsail.platform.messages import Heartbeat, Phase
 from stormsail.supervisor.watch.hang import LEARNED, Limits, Progress, Watched, find_stuck, observe
 
-LIMITS = Limits(step_s=10.0, other_s=100.0)
+LIMITS = Limits(step_s=10.0, other_s=100.0, eval_s=50.0)
 
 
 def beat(rank: int = 0, phase: Phase = Phase.STEP, step: int = 5) -> Heartbeat:
@@ -49,6 +49,14 @@ def test_building_loading_and_saving_have_a_limit_of_their_own(phase: Phase) -> 
     assert find_stuck(known, LIMITS, 101.0) is not None
 
 
+def test_an_evaluation_has_a_limit_of_its_own_and_the_finding_names_it() -> None:
+    known = observe(observe(Watched(), beat(phase=Phase.EVALUATE), 0.0), beat(phase=Phase.EVALUATE), 50.0)
+    assert find_stuck(known, LIMITS, 50.0) is None
+    stuck = find_stuck(known, LIMITS, 51.0)
+    assert stuck is not None
+    assert stuck.reason == "rank 0 has been in phase evaluate of step 5 for 51 s, the limit is 50 s"
+
+
 def test_a_rank_that_is_done_is_never_stuck() -> None:
     assert find_stuck(observe(Watched(), beat(phase=Phase.DONE), 0.0), LIMITS, 1e9) is None
 
@@ -82,7 +90,7 @@ def test_the_silent_rank_is_named_before_those_that_wait_for_it() -> None:
     assert "nothing was heard of it for 20 s" in stuck.reason
 
 
-LEARNING = Limits(step_s=300.0, other_s=600.0, factor=10.0, floor_s=60.0)
+LEARNING = Limits(step_s=300.0, other_s=600.0, eval_s=500.0, factor=10.0, floor_s=60.0)
 
 
 def walked(steps: int, pace_s: float) -> Watched:
@@ -110,10 +118,10 @@ def test_a_save_teaches_nothing_about_steps() -> None:
     assert Phase.STEP not in known.stays
 
 
-def saved(count: int, save_s: float) -> Watched:
+def saved(count: int, save_s: float, phase: Phase = Phase.SAVE) -> Watched:
     known, now_s = Watched(), 0.0
     for step in range(count):
-        known = observe(known, beat(step=step, phase=Phase.SAVE), now_s)
+        known = observe(known, beat(step=step, phase=phase), now_s)
         known = observe(known, beat(step=step), now_s + save_s)
         now_s += save_s + 1.0
     return known
@@ -132,6 +140,21 @@ def test_the_limit_of_a_save_is_learned_too(count: int, save_s: float, limit_s: 
     assert saved(count, save_s).limit_s(Phase.SAVE, LEARNING) == limit_s
 
 
+@pytest.mark.parametrize(
+    ("count", "eval_s", "limit_s"),
+    [
+        (LEARNING.learn_steps - 1, 1.0, 500.0),
+        (LEARNING.learn_steps, 1.0, 60.0),
+        (LEARNING.learn_steps, 35.0, 350.0),
+        (LEARNING.learn_steps, 100.0, 500.0),
+    ],
+)
+def test_and_so_is_that_of_an_evaluation(count: int, eval_s: float, limit_s: float) -> None:
+    known = saved(count, eval_s, Phase.EVALUATE)
+    assert known.limit_s(Phase.EVALUATE, LEARNING) == limit_s
+    assert known.limit_s(Phase.SAVE, LEARNING) == 600.0
+
+
 @given(st.lists(st.tuples(st.sampled_from(Phase), st.floats(0, 1000)), max_size=60))
 def test_a_learned_limit_is_never_beyond_the_fixed_one_and_leaves_room_for_what_was_seen(
     stays: list[tuple[Phase, float]],
@@ -142,7 +165,7 @@ def test_a_learned_limit_is_never_beyond_the_fixed_one_and_leaves_room_for_what_
         now_s += stay_s
         longest[phase] = max(longest[phase], stay_s if step < len(stays) - 1 else 0.0)
     for phase in Phase:
-        most_s = LEARNING.step_s if phase is Phase.STEP else LEARNING.other_s
+        most_s = {Phase.STEP: LEARNING.step_s, Phase.EVALUATE: LEARNING.eval_s}.get(phase, LEARNING.other_s)
         limit_s = known.limit_s(phase, LEARNING)
         assert min(most_s, max(LEARNING.floor_s, longest[phase] * 9.99)) <= limit_s <= most_s
         assert phase in LEARNED or limit_s == most_s
@@ -156,12 +179,12 @@ def test_another_generation_learns_anew_because_it_may_compute_in_another_precis
 
 
 def test_without_a_word_the_configurations_limits_are_the_rules_own() -> None:
-    assert Limits.of(HangSection(), step_s=300.0, other_s=600.0) == LEARNING
+    assert Limits.of(HangSection(), step_s=300.0, other_s=600.0, eval_s=500.0) == LEARNING
 
 
 def test_what_is_silence_and_how_soon_a_limit_is_learned_are_settings() -> None:
     told = HangSection(learn_steps=3, silent_s=30.0)
-    limits = Limits.of(told, step_s=300.0, other_s=600.0)
+    limits = Limits.of(told, step_s=300.0, other_s=600.0, eval_s=500.0)
     known = walked(3, 1.0)
     assert known.limit_s(Phase.STEP, limits) == 60.0
     last = max(at.heard_s for at in known.ranks.values())

@@ -1,0 +1,62 @@
+"""The best evaluation is the lowest one that the present run still stands on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.fragile_store import FragileStore
+from tests.support.run_kit import Staff, beat, lost_process, small_config
+
+from stormsail.platform.checkpoint.lines import Generation
+from stormsail.platform.journal import Journal
+from stormsail.supervisor.evaluations import best_evaluation, is_lowest
+from stormsail.supervisor.phases import RunEvent
+from stormsail.supervisor.record import Evaluated, Record
+
+FIRST = Generation(1, None, 0, "", "", 0.0)
+
+
+def evaluated(*losses: float, generation: int = 1) -> tuple[Evaluated, ...]:
+    return tuple(Evaluated(generation, 10 * place, loss) for place, loss in enumerate(losses, start=1))
+
+
+def test_of_equal_ones_the_older_is_the_best() -> None:
+    known = Record(generations=(FIRST,), evaluations=evaluated(3.0, 2.0, 2.0, 2.5))
+    assert best_evaluation(known) == Evaluated(1, 20, 2.0)
+    assert best_evaluation(Record(generations=(FIRST,))) is None
+
+
+def test_what_was_rolled_back_counts_no_more() -> None:
+    known = Record(generations=(FIRST, Generation(2, 1, 20, "", "", 0.0)), evaluations=evaluated(3.0, 2.0, 1.0))
+    assert best_evaluation(known) == Evaluated(1, 20, 2.0)
+    assert is_lowest(1.5, known)
+
+
+@pytest.mark.parametrize(("loss", "lowest"), [(1.9, True), (2.0, False), (None, False)])
+def test_only_what_is_below_all_before_is_the_lowest(loss: float | None, lowest: bool) -> None:
+    assert is_lowest(loss, Record(generations=(FIRST,), evaluations=evaluated(3.0, 2.0))) is lowest
+    assert is_lowest(loss, Record(generations=(FIRST,))) is (loss is not None)
+
+
+def test_the_journal_says_of_each_whether_it_was_the_lowest_so_far(tmp_path: Path) -> None:
+    staff = Staff(FragileStore(), tmp_path, small_config())
+    staff.begin()
+
+    def say(number: int, step: int, loss: float | None, generation: int = 1) -> None:
+        fields: dict[str, Any] = {"step": step, "generation": generation, "loss": loss, "samples": 4, "took_s": 1.0}
+        line = (number, "evaluation.finished", fields)
+        staff.hearing.heartbeat(beat(step=step, generation=generation, lines=(line,)))
+
+    staff.checkpoint(10)
+    for number, (step, loss) in enumerate([(10, 3.0), (20, None), (30, 2.0), (40, 2.5)], start=1):
+        say(number, step, loss)
+    staff.ledger.move(RunEvent.STEPPING)
+    staff.ledger.move(RunEvent.FAULT)
+    staff.decider.decide(lost_process(45))
+    say(5, 20, 2.8, generation=2)
+    staff.close()
+    told = [(event.step, event.data["lowest"]) for event in Journal.read(staff.store) if "lowest" in event.data]
+    assert told == [(10, True), (20, False), (30, True), (40, False), (20, True)]
+    assert [found.step for found in staff.ledger.record.evaluations] == [10, 30, 40, 20]

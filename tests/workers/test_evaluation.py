@@ -1,0 +1,71 @@
+"""The loss on held-out samples: always the same ones, by all ranks alike, and without a trace."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.one_rank import CPU, SEQUENCE, build, digest_of, tiny_config, train
+from tests.support.user_factories import Numbers
+
+from stormsail.platform.messages import World
+from stormsail.workers.batches import collate
+from stormsail.workers.evaluation import Evaluator, evaluated_ids, mean_loss
+
+WORLD = World(1, 0, 1, "127.0.0.1", 1)
+
+
+@given(st.integers(1, 10_000), st.none() | st.integers(1, 500))
+def test_the_samples_are_different_ones_spread_over_all_that_are_held_out(held_out: int, wanted: int | None) -> None:
+    ids = evaluated_ids(held_out, wanted)
+    assert len(ids) == (held_out if wanted is None else min(held_out, wanted))
+    gaps = np.diff([*ids, held_out])
+    assert ids[0] == 0
+    assert gaps.min() >= 1
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_the_mean_is_over_tokens_whichever_rank_had_them() -> None:
+    assert mean_loss([6.0, 1.0], [2, 1]) == 7.0 / 3
+    assert mean_loss([6.0, 0.0], [2, 0]) == 3.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_no_loss_and_neither_is_what_has_no_token(bad: float) -> None:
+    assert mean_loss([1.0, bad], [2, 2]) is None
+    assert mean_loss([0.0], [0]) is None
+
+
+class _Gappy(Numbers):
+    """Every sample leaves another number of tokens out."""
+
+    def sample(self, index: int, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        tokens, targets, mask = super().sample(index)
+        return tokens, targets, np.where(np.arange(SEQUENCE) <= index % SEQUENCE, mask, 0).astype(np.float32)
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.filterwarnings("ignore")  # DeepSpeed's own
+def test_padding_weighs_nothing_and_nothing_of_it_is_left_in_the_engine() -> None:
+    source, config = _Gappy(5), tiny_config(eval={"every_steps": 1})
+    engine = build(config)
+    evaluator = Evaluator(config, source, WORLD, device=CPU)
+    evaluator.evaluate(engine)  # also before the first step, which nothing has been traced for yet
+    train(engine, range(3))
+    before = digest_of(engine.copy_state())
+    found = evaluator.evaluate(engine)
+    one_by_one = [engine.losses(collate(source, np.array([index]), SEQUENCE)) for index in range(5)]
+    assert (found.samples, found.tokens) == (5, 1 + 2 + 3 + 4 + 5)
+    assert found.loss == pytest.approx(float(torch.cat(one_by_one).double().sum()) / 15, rel=1e-3)
+    assert evaluator.evaluate(engine).loss == found.loss
+    assert digest_of(engine.copy_state()) == before
+    ahead = train(engine, range(3, 5))
+    engine.destroy()
+    undisturbed = build(config)
+    train(undisturbed, range(3))
+    assert train(undisturbed, range(3, 5)) == ahead
+    undisturbed.destroy()

@@ -1,0 +1,123 @@
+"""Evaluation: the loss of the present state on held-out samples, by all ranks together, without a trace in training.
+
+It draws nothing that training draws (each step seeds anew), keeps no gradient, and leaves modes and buffers of the
+model as they were. Each rank runs equally many forward passes, because under ZeRO-3 each of them is a collective;
+places without a sample are padding. What the ranks found meets in one collective at the end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from stormsail.platform.config.model import RunConfig
+from stormsail.platform.data.order import Ids, rank_share
+from stormsail.platform.data.source import DataSource
+from stormsail.platform.errors import ConfigError
+from stormsail.platform.messages import World
+from stormsail.workers.batches import collate
+from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.seeding import seed_all
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluation found; the same on all ranks.
+
+    Attributes:
+        loss: Mean over the real tokens, in nats; None where it is not finite, or there was no real token.
+        samples: Samples that it is over.
+        tokens: Real tokens in them.
+        took_s: Seconds, on this rank.
+    """
+
+    loss: float | None
+    samples: int
+    tokens: int
+    took_s: float
+
+
+class Evaluator:
+    """Evaluates a run's states, always on the same samples.
+
+    Args:
+        config: The run.
+        source: What is held out.
+        world: The ranks that share the work.
+        device: Where the ranks' results meet.
+    """
+
+    def __init__(self, config: RunConfig, source: DataSource, world: World, *, device: torch.device) -> None:
+        self._config = config
+        self._source = source
+        self._device = device
+        self._ids = evaluated_ids(source.samples(), config.eval.samples)
+        self._shares = rank_share(
+            self._ids, rank=world.rank, world_size=world.world_size, micro_batch=config.train.micro_batch
+        )
+        self._digest = zlib.crc32(source.digest.encode())
+
+    def is_due(self, step: int) -> bool:
+        """Whether the state after so many steps is evaluated."""
+        return self._config.eval.is_due(step, last=self._config.train.steps)
+
+    def evaluate(self, engine: ZeroEngine) -> Evaluation:
+        """Evaluate the engine's present state (collective).
+
+        Raises:
+            ConfigError: Ranks hold out different samples; all ranks raise.
+            UserCodeError: The user's model or data failed.
+        """
+        begun = time.perf_counter()
+        seed_all(self._config.seed)  # a model that draws in evaluation draws the same each time
+        total, tokens = 0.0, 0
+        for ids in self._shares:
+            batch = collate(self._source, ids, self._config.data.sequence_tokens)
+            total += float(engine.losses(batch).double().sum())
+            tokens += int(batch[2].sum())
+        sums, counts = self._together(total, tokens)
+        return Evaluation(mean_loss(sums, counts), len(self._ids), sum(counts), time.perf_counter() - begun)
+
+    def _together(self, total: float, tokens: int) -> tuple[list[float], list[int]]:
+        """Every rank's sum and tokens, by rank, on all ranks (collective)."""
+        mine = np.array([np.float64(total).view(np.int64), tokens, self._digest], dtype=np.int64)
+        row = torch.from_numpy(mine).to(self._device)
+        rows = torch.empty(dist.get_world_size() * row.numel(), dtype=torch.int64, device=self._device)
+        dist.all_gather_into_tensor(rows, row)
+        table = rows.cpu().numpy().reshape(-1, row.numel())
+        if len(set(table[:, 2].tolist())) > 1:
+            raise ConfigError(
+                "ranks hold out different samples, so that their losses do not make one",
+                where="data",
+                todo="put the same data on every node",
+            )
+        return table[:, 0].copy().view(np.float64).tolist(), table[:, 1].tolist()
+
+
+def mean_loss(sums: Sequence[float], counts: Sequence[int]) -> float | None:
+    """The mean over all ranks' tokens; None where it is not finite, or there is no token.
+
+    Args:
+        sums: Summed loss of each rank.
+        counts: Real tokens of each rank.
+    """
+    tokens = sum(counts)
+    return math.fsum(sums) / tokens if tokens and all(map(math.isfinite, sums)) else None
+
+
+def evaluated_ids(held_out: int, wanted: int | None) -> Ids:
+    """Which held-out samples are evaluated: all, or so many spread evenly over them. A pure function of the two.
+
+    Args:
+        held_out: How many there are.
+        wanted: How many are asked for; None: all. More than there are means all.
+    """
+    count = held_out if wanted is None else min(wanted, held_out)
+    return np.arange(count, dtype=np.int64) * held_out // max(count, 1)
