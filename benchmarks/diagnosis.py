@@ -30,7 +30,8 @@ from stormsail.platform.data.order import DataOrder
 from stormsail.platform.data.source import DataSource
 from stormsail.platform.diagnosis import Cause, Diagnosis, SampleScore, Trace, TraceRow
 from stormsail.platform.messages import CheckpointRef
-from stormsail.supervisor.classify import classify, open_case
+from stormsail.supervisor.case import open_case
+from stormsail.supervisor.classify import classify
 from stormsail.supervisor.diagnose import plan_replay
 from stormsail.workers.detect.signs import TRACE_STEPS
 from stormsail.workers.detect.verdict import VerdictKind

@@ -131,8 +131,8 @@ class Throughput:
 
 
 def throughput(amount: Amount) -> Throughput:
+    from stormsail.supervisor.cluster import connect
     from stormsail.supervisor.host.lease import hold
-    from stormsail.supervisor.launch import connect
 
     home = Home.here()
     took = {"hand": 0.0, "tune": 0.0}

@@ -13,8 +13,9 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.errors import NoSuchRunError, TryLaterError
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace
-from stormsail.supervisor import launch, places
+from stormsail.supervisor import cluster, places
 from stormsail.supervisor.reading import ReadRun, read_run
+from stormsail.supervisor.run_name import actor_name
 
 _ANSWER_LIMIT_S = 60.0
 
@@ -45,9 +46,9 @@ class FoundRun:
         Raises:
             NoSuchRunError: It is not running.
         """
-        launch.connect(self.config, self.home, self.notify, remembered=self.ray_address)
+        cluster.connect(self.config, self.home, self.notify, remembered=self.ray_address)
         try:
-            return ray.get_actor(launch.actor_name(self.place), namespace="stormsail")
+            return ray.get_actor(actor_name(self.place), namespace="stormsail")
         except ValueError:
             raise NoSuchRunError(
                 f"run {self.place.name!r} is not running, and not finished: it was at step {self.read.last_step}",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stormsail.platform.diagnosis import Cause, Diagnosis, ReplayPlan
 from stormsail.platform.messages import CheckpointRef, Tier
-from stormsail.supervisor.classify import Case
+from stormsail.supervisor.case import Case
 
 BEFORE, AFTER = 2, 8
 """The window: so many steps before the onset, and so many from it on."""

@@ -8,8 +8,10 @@ from typing import Any
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.diagnosis import Cause, Diagnosis, ReplayPlan, ReplayResult, spoken
 from stormsail.platform.messages import FaultKind, Incident, StepRow
-from stormsail.supervisor.classify import Case, classify, hint, open_case
+from stormsail.supervisor.case import Case, open_case
+from stormsail.supervisor.classify import classify
 from stormsail.supervisor.diagnose import plan_replay
+from stormsail.supervisor.hints import hint
 from stormsail.supervisor.ledger import Ledger
 from stormsail.supervisor.tracing import trace_of
 from stormsail.workers.detect.signs import TRACE_STEPS

@@ -45,6 +45,11 @@ def read_run(place: RunPlace) -> ReadRun:
     return ReadRun(place, events, list(read_series(store)), fold(events))
 
 
+def read_record(place: RunPlace) -> Record:
+    """How the run stands, from its journal alone."""
+    return fold(Journal.read(place.store()))
+
+
 def status_of(run: ReadRun) -> dict[str, Any]:
     """How the run stands, as JSON values."""
     last = run.rows[-1] if run.rows else {}

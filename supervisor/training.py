@@ -23,7 +23,9 @@ from stormsail.platform.runs import RunPlace
 from stormsail.supervisor import places, telling
 from stormsail.supervisor.follow import RayLooker, Screen, follow
 from stormsail.supervisor.host.client import own_host
-from stormsail.supervisor.launch import LaunchOptions, launch, outcome_of, twin_of
+from stormsail.supervisor.launch import LaunchOptions, launch
+from stormsail.supervisor.reading import read_record
+from stormsail.supervisor.twin import digest_at, twin_of
 
 
 def train(
@@ -64,7 +66,7 @@ def follow_to_end(actor: Any, place: RunPlace, screen: Screen, *, name: str) -> 
         emit(f"the run goes on without this terminal: `stormsail attach {name}`, `stormsail stop {name}`")
         raise
     except ConnectionError as lost:
-        if not outcome_of(place).outcome:
+        if not read_record(place).outcome:
             raise ClusterError(
                 f"the supervisor has not answered for a while: {str(lost).splitlines()[0]}",
                 todo=f"look again with `stormsail attach {name}`; go on with the same `stormsail train` command",
@@ -79,7 +81,7 @@ def raise_outcome(place: RunPlace, error: StormsailError | None) -> None:
     """Turn the way a run ended into the error that stands for it; returns if it ended well."""
     if error is not None:
         raise error
-    record = outcome_of(place)
+    record = read_record(place)
     if record.outcome == "finished":
         return
     last = _ending(Journal.read(place.store()))
@@ -146,12 +148,3 @@ def prove(
         data={"digest": mine, "twin_digest": other, "identical": mine is not None and mine == other},
     )
     emit(f"{telling.clock(event.time_s)} {telling.tell(event)}", stream=out)
-
-
-def digest_at(events: list[Event], step: int) -> str | None:
-    """The digest of the state when a step was first reached, from its checkpoint (None: there was none).
-
-    A later repair may pass the step again, at another learning rate or in another precision; that is another state.
-    """
-    found = [e.data["digest"] for e in events if e.kind == "checkpoint.committed" and e.step == step]
-    return str(found[0]) if found else None

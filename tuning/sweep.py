@@ -84,7 +84,7 @@ def run_sweep(request: Request, *, home: Home, notify: Notify, out: TextIO) -> E
         RunExistsError: Another process runs it, or may: its machine is gone, and `take_over` was not asked for.
         ClusterError: The cluster cannot be joined, or not one trial fits on it.
     """
-    from stormsail.supervisor.launch import connect
+    from stormsail.supervisor.cluster import connect
 
     sweep, target = request.sweep, request.target
     refuse_equal_warmups(sweep)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 import traceback
 from dataclasses import dataclass
 from itertools import chain
@@ -19,33 +18,23 @@ from typing import TYPE_CHECKING, Any
 from stormsail.platform.checkpoint.log_place import LogPlace, place_of_log
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.config.model import RunConfig
-from stormsail.platform.diagnosis import ReplayResult
-from stormsail.platform.errors import StormsailError, UserCodeError, WorkerFaultError
 from stormsail.platform.home import Home
-from stormsail.platform.messages import (
-    CheckpointRef,
-    Directive,
-    Incident,
-    JoinRequest,
-    Phase,
-    Placement,
-    WorkerFailure,
-)
+from stormsail.platform.messages import JoinRequest, Phase, Placement
 from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import ObjectStore, StoreAddress
 from stormsail.platform.vault.folder import VaultFolder
 from stormsail.workers import quiet, stacks
 from stormsail.workers.extensions import extension_folder, set_extension_environment
+from stormsail.workers.failure import failure_of
 from stormsail.workers.heartbeat import HeartbeatThread, supervisor_sender
 from stormsail.workers.places import Places
+from stormsail.workers.supervisor_link import CALL_TIMEOUT_S, SupervisorLink
 
 if TYPE_CHECKING:
     from stormsail.workers.gradient_log import GradientLog
     from stormsail.workers.snapshot import SnapshotWriter
 
 NAMESPACE = "stormsail"
-_CALL_TIMEOUT_S = 120.0
-_CONSULT_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +101,10 @@ class _Worker:
         self.worker_rank = worker_rank
         self.local_rank = ray.train.get_context().get_local_rank()
         self.config: RunConfig = parse_dump(assignment.config)
-        self.actor = ray.get_actor(assignment.actor, namespace=NAMESPACE)
+        actor = ray.get_actor(assignment.actor, namespace=NAMESPACE)
+        self.link = SupervisorLink(actor, worker_rank)
         self.beat = HeartbeatThread(
-            supervisor_sender(self.actor, timeout_s=_CALL_TIMEOUT_S),
+            supervisor_sender(actor, timeout_s=CALL_TIMEOUT_S),
             attempt=assignment.attempt,
             rank=worker_rank,
             flight=stacks.flight_record,
@@ -185,7 +175,7 @@ class _Worker:
             device=device,
             store=store,
             samples=reader.samples,
-            supervisor=self,
+            supervisor=self.link,
             beat=self.beat,
             on_generation=lambda generation: self._begin_generation(generation, snapshots),
             nearby=nearby,
@@ -194,7 +184,7 @@ class _Worker:
         loop = StepLoop(
             self.session,
             source=reader,
-            supervisor=self,
+            supervisor=self.link,
             beat=self.beat,
             injector=injector,
             snapshots=snapshots,
@@ -272,68 +262,20 @@ class _Worker:
             data_digest=source_digest,
         )
         self.beat.at(Phase.JOIN, -1)
-        self._call("join", request)
-        deadline = time.monotonic() + self.config.cluster.start_timeout_s
-        while time.monotonic() < deadline:
-            placement: Placement | None = self._call("placement", self.assignment.attempt, self.worker_rank)
-            if placement is not None:
-                return placement
-        raise WorkerFaultError(
-            f"no world was formed within {self.config.cluster.start_timeout_s:.0f} s",
-            where=f"worker {self.worker_rank}",
-            todo="look at the logs of the workers that did not join, or raise cluster.start_timeout_s",
-        )
+        return self.link.join(request, limit_s=self.config.cluster.start_timeout_s)
 
-    # ------------------------------------------------- what the loop asks (rank 0)
-
-    def incident(self, incident: Incident) -> Directive:
-        """Report an incident and wait for the decision, or for the experiment that it needs."""
-        directive: Directive = self._call("incident", incident, timeout_s=_CONSULT_TIMEOUT_S)
-        return directive
-
-    def replayed(self, incident: Incident, result: ReplayResult) -> Directive:
-        """Report what the experiment has shown and wait for the decision."""
-        directive: Directive = self._call("replayed", incident, result, timeout_s=_CONSULT_TIMEOUT_S)
-        return directive
-
-    def restore_failed(self, ref: CheckpointRef, problem: str) -> Directive:
-        """Report a checkpoint that could not be loaded and wait for another decision."""
-        directive: Directive = self._call("restore_failed", ref, problem, timeout_s=_CONSULT_TIMEOUT_S)
-        return directive
-
-    def replay_failed(self, generation: int, step: int, problem: str) -> Directive:
-        """Report that the gradient log could not be replayed from a step on and wait for a decision without that."""
-        directive: Directive = self._call("replay_failed", generation, step, problem, timeout_s=_CONSULT_TIMEOUT_S)
-        return directive
-
-    def _call(self, method: str, *args: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:
-        """Call the supervisor and wait; its own errors come back as what they are."""
-        import ray
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
-        try:
-            return ray.get(getattr(self.actor, method).remote(*args), timeout=timeout_s)
-        except RayTaskError as error:
-            raise error.cause from error
-        except (GetTimeoutError, RayActorError) as error:
-            raise WorkerFaultError(
-                f"the supervisor did not answer {method!r} within {timeout_s:.0f} s", where=f"worker {self.worker_rank}"
-            ) from error
+    # ------------------------------------------------------ what the wiring is told
 
     def _announce(self, index: int, kind: str, step: int) -> None:
         self.beat.flush()  # what this rank has done counts, though it may be dead a moment later
         if self.log is not None:
-            self.log.wait(_CALL_TIMEOUT_S)  # likewise: a drill is no race with the write of the step before
-        self._call("drill_fired", index, kind, step, self.worker_rank)
+            self.log.wait(CALL_TIMEOUT_S)  # likewise: a drill is no race with the write of the step before
+        self.link.drill_fired(index, kind, step)
 
     def _deliver_part(self, part: Any, meta: Any, took_s: float) -> None:
-        import ray
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
-        try:
-            ray.get(self.actor.part_written.remote(part, meta, took_s), timeout=_CALL_TIMEOUT_S)
-        except (RayActorError, GetTimeoutError, RayTaskError) as error:
-            self._missed(part.generation, part.step, f"the committer did not take it: {error}")
+        problem = self.link.part_written(part, meta, took_s)
+        if problem is not None:
+            self._missed(part.generation, part.step, f"the committer did not take it: {problem}")
 
     def _in_full(self, generation: int, step: int, why: str) -> None:
         self.beat.line("checkpoint.in_full", generation=generation, step=step, rank=self.worker_rank, why=why)
@@ -348,41 +290,10 @@ class _Worker:
 
     def report_failure(self, error: BaseException) -> None:
         """Tell the supervisor why this worker dies; if even that fails, the log has it."""
-        import ray
-        from ray.exceptions import RayError
-
-        failure = WorkerFailure(
-            attempt=self.assignment.attempt,
-            rank=self.worker_rank,
-            step=self.session.position.step if self.session is not None else -1,
-            origin=_origin(error),
-            error=_headline(error),
-            details=getattr(error, "details", "") or "".join(traceback.format_exception(error)),
-            exit_code=error.exit_code if isinstance(error, StormsailError) else 1,
-            time_s=time.time(),
-        )
+        step = self.session.position.step if self.session is not None else -1
+        failure = failure_of(error, attempt=self.assignment.attempt, rank=self.worker_rank, step=step)
         traceback.print_exception(error)
-        try:
-            ray.get(self.actor.worker_failed.remote(failure), timeout=_CALL_TIMEOUT_S)
-        except RayError as unheard:
-            sys.stderr.write(f"stormsail: the supervisor did not hear of this failure: {unheard}\n")
-
-
-def _headline(error: BaseException) -> str:
-    return str(error) if isinstance(error, StormsailError) else f"{type(error).__name__}: {error}"
-
-
-def _origin(error: BaseException) -> str:
-    """Whose fault it is: the user's code, ours, or a peer that was lost first."""
-    from stormsail.workers.inject import DrillError
-    from stormsail.workers.usercode import Blame, blame
-
-    if isinstance(error, DrillError | UserCodeError):
-        return "user"
-    if isinstance(error, StormsailError):
-        # Its first cause may lie in a library, such as that of the object store, which is no user's code either.
-        return "peer" if isinstance(error, WorkerFaultError) else "ours"
-    return {Blame.USER: "user", Blame.OURS: "ours", Blame.PEERS: "peer"}[blame(error)]
+        self.link.worker_failed(failure)
 
 
 def _device() -> Any:

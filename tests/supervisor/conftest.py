@@ -1,13 +1,15 @@
-"""What these tests share: a run that has happened, on a real store, to be read again, and one that goes on."""
+"""What these tests share: a run that has happened, on a real store, to be read again, one that goes on, and whole ones."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.crew import Place
 from tests.support.fragile_store import FragileStore
-from tests.support.run_kit import LIMIT_S, Staff, beat, small_config
+from tests.support.run_kit import LIMIT_S, Staff, beat, small_config, within
 
 from stormsail.platform.config.dump import dump_config
 from stormsail.platform.config.model import RunConfig
@@ -84,3 +86,12 @@ def staff(tmp_path: Path, config: RunConfig) -> Iterator[Staff]:
     made.begin()
     yield made
     made.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Where the whole run of a crew lives; afterwards none of its threads does."""
+    monkeypatch.setenv("STORMSAIL_HOME", str(tmp_path / "home"))
+    yield Place(tmp_path)
+    named = ("stormsail-tick", "stormsail-committer", "stormsail-evidence")
+    assert within(lambda: not [t for t in threading.enumerate() if t.name in named])

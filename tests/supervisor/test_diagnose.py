@@ -7,7 +7,7 @@ from tests.support.scripted_run import calm, trace_of
 
 from stormsail.platform.diagnosis import Cause, Diagnosis, ReplayPlan
 from stormsail.platform.messages import CheckpointRef, Tier
-from stormsail.supervisor.classify import Case, open_case
+from stormsail.supervisor.case import Case, open_case
 from stormsail.supervisor.diagnose import left_out, mildest_tier, plan_replay
 
 

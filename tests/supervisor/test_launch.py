@@ -1,29 +1,22 @@
-"""What a run's name means and which configuration rules; whatever needs a cluster is tested with one."""
+"""Which configuration rules and what a supervisor is told; whatever needs a cluster is tested with one."""
 
 from __future__ import annotations
 
 import pickle
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.run_kit import Staff, small_config
+from tests.support.run_kit import small_config
 
 from stormsail.platform.config.dump import dump_config, parse_dump
-from stormsail.platform.errors import CheckpointError, ConfigError, NoSuchRunError, RunExistsError
+from stormsail.platform.errors import ConfigError, NoSuchRunError, RunExistsError, StorageError
 from stormsail.platform.home import Home
-from stormsail.platform.lease import LeaseOwner, RunLease
 from stormsail.platform.runs import RunPlace, begin_incarnation, find_run
-from stormsail.platform.storage.local import LocalStore
-from stormsail.platform.storage.open import open_store
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.supervisor import launch as module
-from stormsail.supervisor import places
-from stormsail.supervisor.launch import LaunchOptions, actor_name, outcome_of, twin_of
+from stormsail.supervisor import places, run_name
+from stormsail.supervisor.launch import LaunchOptions
 from stormsail.supervisor.record import Record
-
-MUST = LaunchOptions(must_resume=True)
 
 
 def stored(**changes: object) -> Record:
@@ -31,24 +24,6 @@ def stored(**changes: object) -> Record:
 
 
 class TestNames:
-    def test_incarnations_of_one_name_share_the_actor_so_that_only_one_can_live(self, root: StoreAddress) -> None:
-        names = {actor_name(begin_incarnation(root, "run")) for _ in range(2)}
-        assert names == {"run:run"}
-
-    def test_a_name_that_somebody_else_is_just_taking_is_refused(
-        self, root: StoreAddress, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        put = LocalStore.put
-
-        def quicker(store: LocalStore, key: str, data: bytes, **conditions: object) -> object:
-            monkeypatch.undo()
-            begin_incarnation(root, "run")
-            return put(store, key, data, **conditions)  # type: ignore[arg-type] # passed through as they came
-
-        monkeypatch.setattr(LocalStore, "put", quicker)
-        with pytest.raises(RunExistsError, match="at this very moment"):
-            module._begin(root, "run")
-
     @pytest.mark.parametrize("fresh", [False, True])
     def test_who_begins_anew_and_comes_too_late_leaves_the_name_to_the_other(
         self, root: StoreAddress, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fresh: bool
@@ -58,8 +33,10 @@ class TestNames:
         def taken(*_: object) -> None:
             raise RunExistsError("started by somebody else")
 
-        for name in ("connect", "own_host", "_refuse_live_owner", "_refuse_owner_elsewhere", "probe_store"):
+        for name in ("connect", "own_host", "probe_store"):
             monkeypatch.setattr(module, name, lambda *_, **__: None)
+        for name in ("_refuse_live_owner", "_refuse_owner_elsewhere"):
+            monkeypatch.setattr(run_name, name, lambda *_, **__: None)
         monkeypatch.setattr(places, "root_address", lambda *_: root)
         monkeypatch.setattr(module, "_create", taken)
         with pytest.raises(RunExistsError, match="somebody else"):
@@ -73,39 +50,23 @@ class TestNames:
         assert find_run(root, "run") == theirs
 
 
-class TestOwner:
-    def test_one_whose_clock_had_jumped_ahead_is_passed_by_who_takes_the_run_over(self, root: StoreAddress) -> None:
-        place = begin_incarnation(root, "run")
-        owner = LeaseOwner("gone", "elsewhere", 7, "boot")
-        RunLease.acquire(place.store(), owner, now=time.time() + 86400.0)
-        with pytest.raises(RunExistsError, match="elsewhere"):
-            module._refuse_owner_elsewhere(place, take_over=False)
-        module._refuse_owner_elsewhere(place, take_over=True)
-
-    def test_one_that_is_alive_is_refused_whoever_asks(self, root: StoreAddress) -> None:
-        place = begin_incarnation(root, "run")
-        RunLease.acquire(place.store(), LeaseOwner("one", "elsewhere", 7, "boot"), now=time.time())
-        with pytest.raises(RunExistsError, match="elsewhere"):
-            module._refuse_owner_elsewhere(place, take_over=True)
-
-
 class TestMustResume:
-    def test_without_a_run_it_names_what_there_is(self, root: StoreAddress) -> None:
-        with pytest.raises(NoSuchRunError):
-            module._check_resumable(open_store(root), root, "run", MUST)
-
-    def test_without_a_checkpoint_it_is_another_error(
-        self, root: StoreAddress, played: Callable[[Callable[[Staff], None]], RunPlace]
+    def test_who_does_not_insist_may_begin_anew(
+        self, root: StoreAddress, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        played(lambda staff: staff.steps(0, 4))
-        with pytest.raises(CheckpointError, match="no checkpoint to go on from"):
-            module._check_resumable(open_store(root), root, "run", MUST)
+        def beyond(*_: object) -> None:
+            raise StorageError("beyond the question")
 
-    def test_with_one_it_says_nothing(self, root: StoreAddress, past: RunPlace) -> None:
-        module._check_resumable(open_store(root), root, past.name, MUST)
+        monkeypatch.setattr(places, "root_address", lambda *_: root)
+        monkeypatch.setattr(module, "probe_store", beyond)
 
-    def test_who_does_not_insist_may_begin_anew(self, root: StoreAddress) -> None:
-        module._check_resumable(open_store(root), root, "run", LaunchOptions())
+        def launch(options: LaunchOptions) -> None:
+            module.launch(small_config(), options, home=Home(tmp_path), config_folder=tmp_path, notify=print)
+
+        with pytest.raises(StorageError, match="beyond the question"):
+            launch(LaunchOptions())
+        with pytest.raises(NoSuchRunError):
+            launch(LaunchOptions(must_resume=True))
 
 
 class TestChanges:
@@ -125,10 +86,6 @@ class TestChanges:
             module._allowed_changes(stored(), asked)
         assert "seed: 1 -> 2" in str(caught.value)
         assert "optimizer.lr: 0.001 -> 1.0" in str(caught.value)
-
-    @pytest.mark.parametrize(("steps", "extends"), [(41, True), (40, False), (39, False)])
-    def test_a_finished_run_is_extended_only_by_more_steps(self, steps: int, extends: bool) -> None:
-        assert module._extends(stored(), small_config(train={"steps": steps})) is extends
 
 
 class TestSpec:
@@ -168,16 +125,3 @@ class TestSpec:
         monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
         assert module._import_paths(tmp_path / "conf") == (".", "conf")
         assert module._import_paths(Path("/elsewhere")) == (".", "/elsewhere")
-
-
-def test_a_twin_is_the_same_run_without_faults_and_evaluations_under_another_name() -> None:
-    drill = {"twin_step": 20, "faults": [{"kind": "kill", "step": 5}]}
-    config = small_config(drill=drill, eval={"every_steps": 10}, checkpoint={"keep_best": True})
-    twin = twin_of(config)
-    assert twin.name == "run-twin"
-    assert twin.drill == small_config().drill
-    assert twin.model_copy(update={"name": config.name, "drill": config.drill}) == config.unevaluated()
-
-
-def test_the_outcome_is_what_the_journal_says(past: RunPlace) -> None:
-    assert outcome_of(past).outcome == "finished"

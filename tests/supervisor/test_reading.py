@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.support.run_kit import Staff
 
 from stormsail.platform.runs import RunPlace
-from stormsail.supervisor.reading import read_run, render_status, status_of
+from stormsail.supervisor.reading import read_record, read_run, render_status, status_of
 
 Played = Callable[[Callable[[Staff], None]], RunPlace]
 
@@ -18,6 +18,10 @@ def test_journal_and_rows_are_read_in_the_order_in_which_things_happened(past: R
     assert [event.number for event in run.events] == list(range(1, len(run.events) + 1))
     assert run.record.outcome == "finished"
     assert run.last_step == 30
+
+
+def test_the_outcome_is_what_the_journal_says(past: RunPlace) -> None:
+    assert read_record(past).outcome == "finished"
 
 
 def test_a_finished_run_says_how_it_ended(past: RunPlace) -> None:

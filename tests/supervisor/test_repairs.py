@@ -1,4 +1,4 @@
-"""The tiers by themselves; what they do in a history is in `test_ladder.py`."""
+"""The tiers by themselves; what they do in a history is in `test_ladder*.py`."""
 
 from __future__ import annotations
 

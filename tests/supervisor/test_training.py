@@ -1,4 +1,4 @@
-"""How a run ended, told as an error with the right exit code; and the proof by a twin, as far as it is read."""
+"""How a run ended, told as an error with the right exit code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from stormsail.platform.errors import (
     TryLaterError,
     UserCodeError,
 )
-from stormsail.platform.journal import Journal
 from stormsail.platform.runs import RunPlace
-from stormsail.supervisor.training import digest_at, raise_outcome
+from stormsail.supervisor.training import raise_outcome
 
 Played = Callable[[Callable[[Staff], None]], RunPlace]
 
@@ -78,13 +77,3 @@ def test_other_failures_keep_their_exit_code(played: Played, code: int, family: 
     error = ended(played, "run.failed", error="no room", exit_code=code)
     assert isinstance(error, family)
     assert error.exit_code == code
-
-
-def test_the_digest_at_a_step_is_that_of_its_first_checkpoint(played: Played) -> None:
-    def twice(staff: Staff) -> None:
-        for digest in ("first", "again"):
-            staff.ledger.note("checkpoint.committed", step=10, generation=1, digest=digest, finite=True)
-
-    events = Journal.read(played(twice).store())
-    assert digest_at(events, 10) == "first"
-    assert digest_at(events, 11) is None

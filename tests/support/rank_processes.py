@@ -33,7 +33,7 @@ from stormsail.platform.messages import (
     World,
 )
 from stormsail.platform.storage.memory import MemoryStore
-from stormsail.supervisor.classify import open_case
+from stormsail.supervisor.case import open_case
 from stormsail.supervisor.diagnose import plan_replay
 from stormsail.supervisor.tracing import trace_of
 from stormsail.workers import replay_live

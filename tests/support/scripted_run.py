@@ -11,6 +11,8 @@ from stormsail.workers.replay import Ranges
 
 NAMES = ("embed", "blocks.0", "blocks.1", "blocks.2", "norm")
 BATCH = 4
+ONSET, LAST = 60, 75
+"""Where the trouble of a scripted run begins, and its last step."""
 Rule = Callable[["Pass", int], TraceRow]
 Bad = Callable[[int], bool]
 
@@ -47,6 +49,11 @@ def calm(step: int, **changes: Any) -> TraceRow:
         "batch": step + 1,
     }
     return TraceRow(**{**values, **changes})
+
+
+def ill(step: int, **changes: Any) -> TraceRow:
+    """A step in trouble: its loss is much too high."""
+    return calm(step, **{"loss": 3.5, **changes})
 
 
 def never(_position: int) -> bool:

@@ -17,7 +17,7 @@ from stormsail.platform.errors import CheckFailedError, ClusterError, RunExistsE
 from stormsail.platform.lease import TTL_S, LeaseOwner, RunLease
 from stormsail.platform.runs import RunPlace, begin_incarnation
 from stormsail.platform.storage.store import StoreAddress
-from stormsail.supervisor import launch
+from stormsail.supervisor import cluster
 from stormsail.tuning import commands, mirror
 from stormsail.tuning import sweep as sweeps
 from stormsail.tuning.answer import Answer, build_answer
@@ -133,7 +133,7 @@ def test_a_sweep_whose_machine_is_gone_can_be_taken_over(
     def reached(*_: object) -> None:
         raise ClusterError("beyond the lease")
 
-    monkeypatch.setattr(launch, "connect", reached)
+    monkeypatch.setattr(cluster, "connect", reached)
     code, _, err = command("sweep", str(sweep_file))
     assert code == RunExistsError.exit_code
     assert "--take-over" in err

@@ -16,7 +16,7 @@ from stormsail.platform.errors import InternalError
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.store import StoreAddress
 from stormsail.tuning.bare_trial import BareTrial, run_bare
-from stormsail.tuning.driver import Ends, held_per_trial, keep_stopped, keeping, scheduler_of, still_left
+from stormsail.tuning.driver import Ends, keep_stopped, keeping, scheduler_of, still_left
 from stormsail.tuning.objective import Measured
 from stormsail.tuning.proxy import trial_config
 from stormsail.tuning.records import SweepRecords
@@ -61,16 +61,6 @@ def test_a_result_that_is_there_and_a_report_without_one_are_left_alone(make_mea
     records.put_trial(one)
     keep_stopped(records, one.trial.id, {"measured": measured_text(make_measured(diverged="it rose"))})
     assert records.trials() == {one.trial.id: one}
-
-
-def test_a_trial_holds_its_own_share_or_its_workers(target: RunConfig, make_sweep: Callable[..., SweepConfig]) -> None:
-    wide = target.model_copy(update={"cluster": target.cluster.model_copy(update={"cpus_per_worker": 4.0})})
-    bare, on_gpu = make_sweep(trials={"cpus": 2.0}), make_sweep(trials={"gpus": 0.5})
-    assert held_per_trial(bare, wide, run_takes_gpu=True) == {"CPU": 2.0}
-    assert held_per_trial(on_gpu, wide, run_takes_gpu=False) == {"CPU": 1.0, "GPU": 0.5}
-    supervised = make_sweep(trials={"kind": "supervised"})
-    assert held_per_trial(supervised, wide, run_takes_gpu=False) == {"CPU": 4.0}
-    assert held_per_trial(supervised, wide, run_takes_gpu=True) == {"CPU": 4.0, "GPU": 1.0}
 
 
 def test_a_trial_without_a_result_has_a_reason_though_its_process_never_came_up() -> None:

@@ -15,7 +15,7 @@ from stormsail.platform.errors import ClusterError, ConfigError
 from stormsail.platform.home import Home
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.memory import MemoryStore
-from stormsail.supervisor import launch
+from stormsail.supervisor import cluster
 from stormsail.tuning.applying import apply_sweep
 from stormsail.tuning.records import SweepRecords
 from stormsail.tuning.settings import SweepConfig
@@ -56,7 +56,7 @@ def test_a_sweep_whose_winner_was_applied_goes_on(
     def connect(*_: object) -> None:
         raise reached
 
-    monkeypatch.setattr(launch, "connect", connect)
+    monkeypatch.setattr(cluster, "connect", connect)
 
     def go_on(overrides: list[str]) -> None:
         target = load_config(file, environ={}, overrides=overrides)
