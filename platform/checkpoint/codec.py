@@ -1,4 +1,4 @@
-"""Frames: 32-bit words as four byte planes, each stored as `planes.py` sees fit.
+"""Frames: 32-bit words as two byte planes of their upper halves and two of their lower, stored as `planes.py` sees fit.
 
 A frame is
 
@@ -8,13 +8,14 @@ A frame is
     planes x (method u8 | stored length u32)
     the planes, back to back
 
-little-endian throughout.
+little-endian throughout. Where the lower halves are noise, as nearly always, they lie there as they are, as one plane
+of two bytes a word; bit 7 of the flags says so.
 
-Codec 1 keeps the words themselves, turned left by one bit, so that the top plane is the exponent, and the sign the
-lowest bit. Bit 6 says that what rows and columns have in common was taken out of that plane (`scales.py`); it is a
-fifth plane then. Codec 3 keeps the words' exact difference (`delta.py`) to the same elements of an older state: bit 0
-is set, bits 1 to 5 count the zero bits that the difference leaves out, and `parent` is the state digest of those
-elements.
+Codec 4 keeps the words themselves, the upper half turned left by one bit, so that the top plane is the exponent, and
+the sign the next one's lowest bit. Bit 6 says that what rows and columns have in common was taken out of that plane
+(`scales.py`); it is one more plane then, the last. Codec 3 keeps the words' exact difference (`delta.py`) to the same
+elements of an older state: bit 0 is set, bits 1 to 5 count the zero bits that the difference leaves out, and `parent` is
+the state digest of those elements.
 """
 
 from __future__ import annotations
@@ -25,26 +26,25 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
 from stormsail.platform.checkpoint.delta import common_zeros, int_add, int_sub
-from stormsail.platform.checkpoint.planes import Method, load_plane, store_plane
+from stormsail.platform.checkpoint.planes import Halves, Method, Plane, Stored, are_noise, load_plane, store_plane
 from stormsail.platform.checkpoint.scales import Grid, restore, worth
 from stormsail.platform.checkpoint.shards import Words
 from stormsail.platform.errors import CheckpointError, InternalError
 
 MAGIC = b"SSFR"
 VERSION = 1
-PLANES = 4
+UPPER_PLANES = 2
 PARENT_BYTES = 16
 
 
 class Codec(IntEnum):
     """How the words of a frame come back. Numbers are for ever; new codecs take new ones."""
 
-    PLAIN = 1
-    INT_SUB = 3  # 2 was the same with other arithmetic, before the first release
+    PLAIN = 4  # 1 and 2 were the same in other planes and by other arithmetic, before the first release
+    INT_SUB = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +70,7 @@ class FrameHeader:
         shift: Trailing zero bits that the difference leaves out.
         grid: How the words lie in rows, if that was taken out of the top plane.
         words: How many 32-bit words, 1 to 2^20.
+        halves: Whether the lower halves are one raw plane.
         planes: (method, stored length in bytes) of each plane, top byte first, the grid's sides last.
         payload: Where the first plane begins.
     """
@@ -79,12 +80,15 @@ class FrameHeader:
     shift: int
     grid: Grid | None
     words: int
+    halves: bool
     planes: tuple[tuple[Method, int], ...]
     payload: int
 
     def plane_bytes(self, number: int) -> int:
         """How many bytes a plane has once it is decoded."""
-        return self.words if number < PLANES or self.grid is None else self.grid.sides(self.words)
+        if self.grid is not None and number == len(self.planes) - 1:
+            return self.grid.sides(self.words)
+        return 2 * self.words if self.halves and number == UPPER_PLANES else self.words
 
 
 _HEAD = struct.Struct("<4sBBBBI")
@@ -93,12 +97,13 @@ _GRID = struct.Struct("<II")
 _PLANE = struct.Struct("<BI")
 _HAS_PARENT = 1
 _HAS_GRID = 1 << 6
+_HAS_HALVES = 1 << 7
 _MAX_SHIFT = 31
-_ONE = np.uint32(1)
 _CODECS = frozenset(map(int, Codec))
 _METHODS = frozenset(map(int, Method))
 _BLOCK_WORDS = 1 << 15
-_BACK = np.uint32(31)
+_ONE, _EIGHT, _FIFTEEN = np.uint16(1), np.uint16(8), np.uint16(15)
+_SIXTEEN = np.uint32(16)
 
 
 def encode(words: Words, *, base: Base | None = None, grid: Grid | None = None) -> bytes:
@@ -132,24 +137,28 @@ def encode_pieces(words: Words, *, base: Base | None = None, grid: Grid | None =
     if base.words.size != words.size:
         raise InternalError(f"{words.size} words cannot build on {base.words.size}")
     shift = common_zeros(words, base.words)
-    planes = np.empty((PLANES, words.size), dtype=np.uint8)
+    cut = _Cut(words.size)
     for part in _blocks(words.size):
-        _split(int_sub(words[part], base.words[part], shift), planes[:, part])
-    return _pieces(Codec.INT_SUB, _HAS_PARENT | shift << 1, words.size, _PARENT.pack(base.digest), list(planes))
+        cut.put(part, int_sub(words[part], base.words[part], shift), turned=False)
+    flags, lower = _store_lower(cut.lower)
+    flags |= _HAS_PARENT | shift << 1
+    stored = [*map(store_plane, cut.upper), *lower]
+    return _put_together(Codec.INT_SUB, flags, words.size, _PARENT.pack(base.digest), stored)
 
 
 def _plain_pieces(words: Words, grid: Grid | None) -> list[bytes | memoryview]:
-    planes = np.empty((PLANES, words.size), dtype=np.uint8)
+    cut = _Cut(words.size)
     for part in _blocks(words.size):
-        turned = words[part] << _ONE
-        turned |= words[part] >> _BACK
-        _split(turned, planes[:, part])
-    found = worth(planes[0], grid) if grid is not None else None
+        cut.put(part, words[part], turned=True)
+    flags, lower = _store_lower(cut.lower)
+    exponents, rest = cut.upper
+    found = worth(exponents, grid) if grid is not None else None
     if grid is None or found is None:
-        return _pieces(Codec.PLAIN, 0, words.size, b"", list(planes))
+        stored = [store_plane(exponents), store_plane(rest), *lower]
+        return _put_together(Codec.PLAIN, flags, words.size, b"", stored)
     exponents, sides = found
-    stored = [exponents, *planes[1:], sides]
-    return _pieces(Codec.PLAIN, _HAS_GRID, words.size, _GRID.pack(grid.columns, grid.first), stored)
+    stored = [store_plane(exponents), store_plane(rest), *lower, store_plane(sides)]
+    return _put_together(Codec.PLAIN, flags | _HAS_GRID, words.size, _GRID.pack(grid.columns, grid.first), stored)
 
 
 def _blocks(words: int) -> Iterator[slice]:
@@ -158,29 +167,34 @@ def _blocks(words: int) -> Iterator[slice]:
         yield slice(start, min(words, start + _BLOCK_WORDS))
 
 
-def _split(words: Words, planes: NDArray[np.uint8]) -> None:
-    upper = (words >> np.uint32(16)).astype(np.uint16)
-    lower = words.astype(np.uint16)
-    for half, (high, low) in ((upper, planes[:2]), (lower, planes[2:])):
-        high[:] = half >> np.uint16(8)
-        low[:] = half
+class _Cut:
+    """Words on their way into planes."""
+
+    def __init__(self, words: int) -> None:
+        self.upper = np.empty((UPPER_PLANES, words), dtype=np.uint8)
+        self.lower = np.empty(words, dtype="<u2")
+
+    def put(self, part: slice, words: Words, *, turned: bool) -> None:
+        self.lower[part] = words
+        half = (words >> _SIXTEEN).astype(np.uint16)
+        if turned:
+            sign = half >> _FIFTEEN
+            half <<= _ONE
+            half |= sign
+        self.upper[1, part] = half
+        half >>= _EIGHT
+        self.upper[0, part] = half
 
 
-def _join(planes: list[NDArray[np.uint8]], part: slice) -> Words:
-    words = planes[0][part].astype(np.uint32)
-    wide = np.empty_like(words)  # numpy would widen the bytes in small pieces by itself, at twice the price
-    for plane in planes[1:]:
-        words <<= np.uint32(8)
-        wide[:] = plane[part]
-        words |= wide
-    return words
+def _store_lower(lower: Halves) -> tuple[int, list[Stored]]:
+    """The lower halves in one plane or two, and the flag for it."""
+    if are_noise(lower):
+        return _HAS_HALVES, [(Method.RAW, lower.data.cast("B"))]
+    return 0, [store_plane((lower >> _EIGHT).astype(np.uint8)), store_plane(lower.astype(np.uint8))]
 
 
-def _pieces(
-    codec: Codec, flags: int, words: int, extra: bytes, planes: list[NDArray[np.uint8]]
-) -> list[bytes | memoryview]:
-    stored = [store_plane(plane) for plane in planes]
-    head = _HEAD.pack(MAGIC, VERSION, codec, flags, len(planes), words)
+def _put_together(codec: Codec, flags: int, words: int, extra: bytes, stored: list[Stored]) -> list[bytes | memoryview]:
+    head = _HEAD.pack(MAGIC, VERSION, codec, flags, len(stored), words)
     table = b"".join(_PLANE.pack(method, len(body)) for method, body in stored)
     return [head, extra, table, *(body for _, body in stored)]
 
@@ -206,15 +220,49 @@ def decode(frame: bytes | memoryview, *, base: Base | None = None, out: Words | 
         raise CheckpointError(f"{header.words} elements, expected {out.size}")
     planes = _load_planes(header, data)
     words = np.empty(header.words, dtype=np.uint32) if out is None else out
+    joined = _Joined(header, planes)
     for part in _blocks(header.words):
-        block = _join(planes, part)
+        joined.read(part, words[part])
         if base is not None:
-            words[part] = int_add(block, base.words[part], header.shift)
-        else:
-            np.left_shift(block, _BACK, out=words[part])
-            block >>= _ONE
-            words[part] |= block
+            words[part] = int_add(words[part], base.words[part], header.shift)
     return words
+
+
+class _Joined:
+    """Planes on their way back into words; what is needed for a block is taken from the system once."""
+
+    def __init__(self, header: FrameHeader, planes: list[Plane]) -> None:
+        size = min(header.words, _BLOCK_WORDS)
+        self._turned = header.codec is Codec.PLAIN
+        self._upper, self._lower = planes[:UPPER_PLANES], planes[UPPER_PLANES:]
+        self._half, self._spare = np.empty(size, np.uint16), np.empty(size, np.uint16)
+        self._wide = np.empty(size, np.uint32)
+
+    def read(self, part: slice, words: Words) -> None:
+        """Put the words of a part where they belong."""
+        size = words.size
+        half, spare, wide = self._half[:size], self._spare[:size], self._wide[:size]
+        _pair(self._upper, part, half, spare)
+        if self._turned:
+            np.left_shift(half, _FIFTEEN, out=spare)
+            half >>= _ONE
+            half |= spare
+        words[:] = half
+        words <<= _SIXTEEN
+        if len(self._lower) == 1:  # copied, as the plane may begin at an odd address
+            half.view(np.uint8)[:] = self._lower[0][2 * part.start : 2 * part.stop]
+        else:
+            _pair(self._lower, part, half, spare)
+        wide[:] = half  # numpy would widen in small pieces by itself, at twice the price
+        words |= wide
+
+
+def _pair(planes: list[Plane], part: slice, half: Halves, spare: Halves) -> None:
+    high, low = planes
+    half[:] = high[part]
+    half <<= _EIGHT
+    spare[:] = low[part]
+    half |= spare
 
 
 def _check_base(header: FrameHeader, base: Base | None) -> None:
@@ -229,7 +277,7 @@ def _check_base(header: FrameHeader, base: Base | None) -> None:
         raise CheckpointError(f"the frame's {header.words} words build on {base.words.size}")
 
 
-def _load_planes(header: FrameHeader, data: memoryview) -> list[NDArray[np.uint8]]:
+def _load_planes(header: FrameHeader, data: memoryview) -> list[Plane]:
     planes = []
     offset = header.payload
     for number, (method, length) in enumerate(header.planes):
@@ -256,7 +304,7 @@ def read_header(frame: bytes | memoryview) -> FrameHeader:
             f"frame version {version}, codec {codec} is not known here",
             todo="use the Stormsail version that wrote it, or a newer one",
         )
-    expected = PLANES + bool(flags & _HAS_GRID)
+    expected = (UPPER_PLANES + 1 if flags & _HAS_HALVES else UPPER_PLANES + 2) + bool(flags & _HAS_GRID)
     if not 1 <= words <= CHUNK_ELEMENTS or planes != expected or not _fits(codec, flags):
         raise CheckpointError("the frame's header contradicts itself")
     extra = (_PARENT.size if flags & _HAS_PARENT else 0) + (_GRID.size if flags & _HAS_GRID else 0)
@@ -267,12 +315,14 @@ def read_header(frame: bytes | memoryview) -> FrameHeader:
     grid = _read_grid(frame, words) if flags & _HAS_GRID else None
     table = tuple(_PLANE.unpack_from(frame, payload - (planes - number) * _PLANE.size) for number in range(planes))
     shift = flags >> 1 & _MAX_SHIFT
-    header = FrameHeader(Codec(codec), parent, shift, grid, words, _checked(table), payload)
+    halves = bool(flags & _HAS_HALVES)
+    header = FrameHeader(Codec(codec), parent, shift, grid, words, halves, _checked(table), payload)
     _check_planes(header, len(frame))
     return header
 
 
 def _fits(codec: int, flags: int) -> bool:
+    flags &= ~_HAS_HALVES
     if codec == Codec.PLAIN:
         return flags in (0, _HAS_GRID)
     return bool(flags & _HAS_PARENT) and flags >> 1 <= _MAX_SHIFT
@@ -299,7 +349,8 @@ def _checked(table: tuple[tuple[int, int], ...]) -> tuple[tuple[Method, int], ..
 def _check_planes(header: FrameHeader, size: int) -> None:
     for number, (method, length) in enumerate(header.planes):
         plain = header.plane_bytes(number)
-        if (method is Method.RAW and length != plain) or not 0 < length <= plain:
+        raw = method is Method.RAW
+        if (raw and length != plain) or not 0 < length <= plain or (plain == 2 * header.words and not raw):
             raise CheckpointError(f"plane {number} has {length} bytes for {plain}")
     if header.payload + sum(length for _, length in header.planes) != size:
         raise CheckpointError(f"the frame's planes do not add up to its {size} bytes")

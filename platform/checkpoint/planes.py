@@ -7,7 +7,7 @@ compressor shrinks.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import zstandard
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from stormsail.platform.errors import CheckpointError
 
+Plane: TypeAlias = NDArray[np.uint8]
+Halves: TypeAlias = NDArray[np.uint16]
 _Element = TypeVar("_Element", bound=np.generic)
 
 
@@ -39,10 +41,12 @@ _LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, write_checksum=0)
 _LITERALS_ONLY = zstandard.ZstdCompressionParameters.from_level(
     1, strategy=zstandard.STRATEGY_FAST, hash_log=7, min_match=7, target_length=0, write_checksum=0
 )
+Stored: TypeAlias = tuple[Method, bytes | memoryview]
+
 _PARAMETERS = {Method.ZSTD: _LEVEL_1, Method.LITERALS: _LITERALS_ONLY}
 
 
-def store_plane(plane: NDArray[np.uint8]) -> tuple[Method, bytes | memoryview]:
+def store_plane(plane: Plane) -> Stored:
     """The plane as it is stored; a raw one is not copied. The same bytes are stored the same way."""
     raw = plane.data
     method = _choose(sample(plane))
@@ -53,7 +57,7 @@ def store_plane(plane: NDArray[np.uint8]) -> tuple[Method, bytes | memoryview]:
     return Method.RAW, raw
 
 
-def load_plane(body: memoryview, method: Method, size: int) -> NDArray[np.uint8]:
+def load_plane(body: memoryview, method: Method, size: int) -> Plane:
     """The `size` bytes of a plane; nothing is trusted, and no more than that is allocated.
 
     Raises:
@@ -83,19 +87,27 @@ def sample(plane: NDArray[_Element]) -> NDArray[_Element]:
     return np.concatenate([plane[start : start + piece] for start in starts])
 
 
-def entropy_bits(some: NDArray[np.uint8]) -> float:
+def are_noise(halves: Halves) -> bool:
+    """Whether neither byte of 16-bit words is worth coding, so that they can stay together as they are."""
+    some = sample(halves)
+    return all(
+        entropy_bits(byte) > _NOISE_BITS for byte in ((some >> np.uint16(8)).astype(np.uint8), some.astype(np.uint8))
+    )
+
+
+def entropy_bits(some: Plane) -> float:
     """Bits (0 to 8) that a byte is worth, each for itself."""
     counts = np.bincount(some, minlength=256)
     shares = counts[counts > 0] / some.size
     return float(-(shares * np.log2(shares)).sum())
 
 
-def literal_bytes(some: NDArray[np.uint8]) -> int:
+def literal_bytes(some: Plane) -> int:
     """What Huffman coding alone makes of these bytes."""
     return len(_compress(some.data, Method.LITERALS))
 
 
-def _choose(some: NDArray[np.uint8]) -> Method:
+def _choose(some: Plane) -> Method:
     if entropy_bits(some) > _NOISE_BITS:
         return Method.RAW
     literals = literal_bytes(some)

@@ -53,7 +53,7 @@ def test_the_reader_on_the_page_reads_a_keyframe_and_what_builds_on_it(
 
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
-    assert (Codec.PLAIN, Codec.INT_SUB, Method.RAW, Method.ZSTD, Method.LITERALS) == (1, 3, 0, 1, 2)
+    assert (Codec.PLAIN, Codec.INT_SUB, Method.RAW, Method.ZSTD, Method.LITERALS) == (4, 3, 0, 1, 2)
 
 
 def test_the_reader_on_the_page_reads_rounded_states(kit: Kit, reader: dict[str, Any], tmp_path: Path) -> None:
@@ -99,3 +99,21 @@ def test_the_reader_on_the_page_reads_what_rows_and_columns_share(
     found = reader["read"](tmp_path / "run", 1, 100)
     for key, values in state.items():
         assert np.array_equal(found[key].reshape(-1).view(np.uint32), values.view(np.uint32))
+
+
+def test_the_reader_on_the_page_reads_lower_halves_that_lie_together(
+    kit: Kit, reader: dict[str, Any], tmp_path: Path
+) -> None:
+    shapes = {"long.weight": (5000,)}
+    store, state = LocalStore(tmp_path / "run"), kit.state(0, shapes)
+    bases = kit.keyframes(store, state, CheckpointRef(1, 100), 1, shapes=shapes)
+    newer = kit.drift(state, 1, scale=0.1)
+    manifest = kit.save(store, newer, CheckpointRef(1, 110), 1, shapes=shapes, bases=bases)
+    headers = [
+        read_header(store.get(manifest.packs[frame.pack].key)[frame.offset :][: frame.length])
+        for frame in manifest.frames
+    ]
+    assert {(header.codec, header.halves) for header in headers} == {(Codec.PLAIN, True), (Codec.INT_SUB, True)}
+    found = reader["read"](tmp_path / "run", 1, 110)
+    for key, values in newer.items():
+        assert np.array_equal(found[key].view(np.uint32), values.view(np.uint32))
