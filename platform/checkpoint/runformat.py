@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from stormsail.platform.checkpoint.chunks import CHUNK_ELEMENTS
-from stormsail.platform.checkpoint.codec import Codec
+from stormsail.platform.checkpoint.frame_header import Codec
 from stormsail.platform.checkpoint.keys import COMMITS, FORMAT_KEY
 from stormsail.platform.checkpoint.manifest import FORMAT, FormatRecord, Positive
 from stormsail.platform.checkpoint.records import read_twice, seal, unseal

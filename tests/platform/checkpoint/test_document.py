@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from stormsail.platform.checkpoint.codec import Codec, read_header
 from stormsail.platform.checkpoint.collector import collect
 from stormsail.platform.checkpoint.commits import load_commit
 from stormsail.platform.checkpoint.folding import drop_original, fold
+from stormsail.platform.checkpoint.frame_header import Codec, read_header
 from stormsail.platform.checkpoint.planes import Method
 from stormsail.platform.checkpoint.retention import RetentionPlan
 from stormsail.platform.checkpoint.rounding import mantissa_bits, round_words
