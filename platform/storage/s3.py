@@ -7,7 +7,6 @@ where S3 is really used: it brings botocore.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -29,7 +28,6 @@ from stormsail.platform.storage.store import MultipartUpload, ObjectInfo, StoreA
 _T = TypeVar("_T")
 
 _UNSATISFIABLE = 416
-_SLOWEST_BYTES_PER_S = 128 * 1024  # a body that comes slower than this counts as broken off
 # What the checkpoint reader asks for at most: in one piece it need not be put together once more.
 _READ_BYTES = 16 << 20
 
@@ -238,13 +236,9 @@ class S3Store:
 
     def _body(self, answer: dict[str, Any], key: str, size_bytes: int) -> bytes:
         stream = answer["Body"]
-        deadline = time.monotonic() + self._address.timeout_s + size_bytes / _SLOWEST_BYTES_PER_S
         parts = []
         while part := stream.read(_READ_BYTES):
             parts.append(part)
-            if time.monotonic() > deadline:
-                stream.close()
-                raise StorageUnavailableError("The body came too slowly", where=f"{self.url}/{key}")
         body = b"".join(parts)
         if len(body) != size_bytes:
             what = f"The body broke off at byte {len(body)} of {size_bytes}"

@@ -119,7 +119,8 @@ def classify(error: Exception, place: Place) -> Fault:
         return Fault(FaultClass.FINAL, StorageDeniedError(what, where=place.where, todo=todo))
     if isinstance(error, _BROKEN_OFF):
         what = f"The connection to {place.endpoint} broke off or timed out ({type(error).__name__})"
-        return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where))
+        todo = "If the link is slow, raise storage.timeout_s."
+        return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where, todo=todo))
     return Fault(FaultClass.FINAL, StorageError(f"The S3 client refused: {error}", where=place.where))
 
 
