@@ -4,7 +4,7 @@ An event goes to a flushed file on this machine first and then to the store, as 
 by conditional put. The number is the fence: if somebody else has written it, this writer is not the only
 one and must stop. While the store is away, events wait in the file and follow later, in order.
 
-Each event carries its own hash. One turned bit is turned back; an object that is worse off, or gone, is taken from the
+Each event carries its own CRC and hash. One turned bit is turned back; an object that is worse off, or gone, is taken from the
 file, where that certainly holds the same event; else nobody knows what was decided there, and the reader stops.
 """
 
