@@ -206,19 +206,21 @@ class S3Store:
             page: dict[str, Any] = getattr(client, method)(Bucket=self._requests.place.bucket, **wanted)
             return page, read(page)
 
-        seen = None
+        seen = set()
         while True:
             page, held = self._requests.call("list", "", ask)
             yield from held
             if not page.get("IsTruncated"):
                 return
-            if page.get(next_token) in (None, seen):
+            place = page.get(next_token), page.get("NextUploadIdMarker")
+            if place[0] is None or place in seen:
                 raise StorageError(
                     "The store's list does not advance: it says there is more, but not where", where=self.url
                 )
-            seen = wanted[token] = page[next_token]
-            if "NextUploadIdMarker" in page:
-                wanted["UploadIdMarker"] = page["NextUploadIdMarker"]
+            seen.add(place)
+            wanted[token] = place[0]
+            if place[1] is not None:
+                wanted["UploadIdMarker"] = place[1]
 
     def _read_range(self, client: Any, key: str, span: str, start: int, end: int | None) -> bytes:
         try:

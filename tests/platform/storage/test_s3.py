@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fake_s3 import FakeS3, Refusal
+from tests.support.fake_s3 import FakeS3, Raw, Refusal
 from tests.support.fault_proxy import FaultProxy
 
 from stormsail.platform.errors import (
@@ -303,6 +304,41 @@ def test_a_pickled_store_opens_its_own_connection_and_holds_no_secret(s3_address
 def test_objects_that_are_not_ours_are_left_out_of_a_list(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
     fake_s3.objects = {"run/a": b"", "run/folder/": b"", "run/with space": b"", "other/b": b""}
     assert [info.key for info in S3Store(fake_address).list()] == ["a"]
+
+
+def test_a_list_that_goes_in_a_circle_ends_with_an_error(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
+    pages = 0
+
+    def rule(*_: object) -> Raw:
+        nonlocal pages
+        pages += 1
+        token = f"<NextContinuationToken>{'abc'[pages % 3]}</NextContinuationToken>"
+        return Raw(200, f"<R><IsTruncated>true</IsTruncated>{token}</R>".encode())
+
+    fake_s3.rule = rule
+    with pytest.raises(StorageError, match="does not advance"):
+        list(S3Store(fake_address).list())
+    assert pages == 4
+
+
+def test_many_uploads_of_one_key_over_pages_are_all_seen(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
+    aborted = []
+
+    def rule(method: str, path: str, _headers: Message) -> Raw:
+        if method == "DELETE":
+            aborted.append(path.rpartition("uploadId=")[2])
+            return Raw(204)
+        page = int((re.search(r"upload-id-marker=(\d)", path) or ["", "0"])[1]) + 1
+        upload = f"<Upload><Key>run/k</Key><UploadId>{page}</UploadId><Initiated>2020-01-01T00:00:00.000Z</Initiated></Upload>"
+        more = (
+            f"<NextKeyMarker>run/k</NextKeyMarker><NextUploadIdMarker>{page}</NextUploadIdMarker>" if page < 3 else ""
+        )
+        truncated = f"<IsTruncated>{str(page < 3).lower()}</IsTruncated>"
+        return Raw(200, f"<ListMultipartUploadsResult>{truncated}{more}{upload}</ListMultipartUploadsResult>".encode())
+
+    fake_s3.rule = rule
+    assert S3Store(fake_address).abort_stale_uploads("", older_than_s=1.0) == 3
+    assert aborted == ["1", "2", "3"]
 
 
 def test_a_missing_object_in_a_bucket_that_answers_is_only_missing(fake_address: StoreAddress) -> None:
