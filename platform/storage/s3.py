@@ -157,6 +157,7 @@ class S3Store:
                     found["Key"][len(self._prefix) :], found["Size"], _etag(found), found["LastModified"].timestamp()
                 )
                 for found in page.get("Contents", [])
+                if found["Key"].startswith(wanted["Prefix"])
             ]
 
         infos = self._pages("list_objects_v2", "ContinuationToken", "NextContinuationToken", wanted, read)
@@ -181,12 +182,11 @@ class S3Store:
             return [
                 (found["Key"][len(self._prefix) :], found["UploadId"])
                 for found in page.get("Uploads", [])
-                if found["Initiated"].timestamp() < limit
+                if found["Key"].startswith(wanted["Prefix"]) and found["Initiated"].timestamp() < limit
             ]
 
-        found = self._pages(
-            "list_multipart_uploads", "KeyMarker", "NextKeyMarker", {"Prefix": self._prefix + prefix}, read
-        )
+        wanted = {"Prefix": self._prefix + prefix}
+        found = self._pages("list_multipart_uploads", "KeyMarker", "NextKeyMarker", wanted, read)
         stale = tuple(found)  # before the first is gone, as that would move the pages
         for key, upload in stale:
             abort_upload(self._requests, key, upload)

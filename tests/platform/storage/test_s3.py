@@ -306,6 +306,30 @@ def test_objects_that_are_not_ours_are_left_out_of_a_list(fake_s3: FakeS3, fake_
     assert [info.key for info in S3Store(fake_address).list()] == ["a"]
 
 
+def test_a_server_that_lists_more_than_was_asked_for_shows_nothing_of_other_runs(
+    fake_s3: FakeS3, fake_address: StoreAddress
+) -> None:
+    """Chopped to the length of our prefix, another run's keys would look like ours."""
+
+    def rule(method: str, path: str, _headers: Message) -> Raw | None:
+        if method == "DELETE":
+            aborted.append(path)
+            return Raw(204)
+        kind, age = ("Upload", "Initiated") if "uploads" in path else ("Contents", "LastModified")
+        rows = "".join(
+            f'<{kind}><Key>{key}</Key><UploadId>1</UploadId><Size>1</Size><ETag>"e"</ETag>'
+            f"<{age}>2020-01-01T00:00:00.000Z</{age}></{kind}>"
+            for key in ("run/packs/a", "run/parts/b", "sun/packs/c", "run2/packs/d")
+        )
+        return Raw(200, f"<R><IsTruncated>false</IsTruncated>{rows}</R>".encode())
+
+    aborted: list[str] = []
+    fake_s3.rule = rule
+    assert [info.key for info in S3Store(fake_address).list("packs/")] == ["packs/a"]
+    assert S3Store(fake_address).abort_stale_uploads("packs/", older_than_s=1.0) == 1
+    assert [path.partition("?")[0] for path in aborted] == ["/bucket/run/packs/a"]
+
+
 def test_a_list_that_goes_in_a_circle_ends_with_an_error(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
     pages = 0
 
