@@ -96,6 +96,7 @@ class FakeS3(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes, and the second one would wait for 40 ms
     server: FakeS3
 
     def do_PUT(self) -> None:

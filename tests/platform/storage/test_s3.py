@@ -243,6 +243,31 @@ def test_credentials_that_ended_are_read_again(fake_s3: FakeS3, fake_address: St
     assert fake_s3.objects["run/k"] == b"body"
 
 
+@pytest.mark.parametrize("refusal", [Refusal(400, "ExpiredToken"), Refusal(403, "InvalidAccessKeyId")])
+def test_a_head_that_cannot_say_why_it_was_refused_reads_the_credentials_again(
+    fake_s3: FakeS3, fake_address: StoreAddress, refusal: Refusal
+) -> None:
+    keys = Path(fake_address.credentials_file or "")
+
+    def expire(_method: str, _path: str, headers: Message) -> Refusal | None:
+        if "Credential=old/" not in headers["Authorization"]:
+            return None
+        keys.write_text('{"access_key": "fresh", "secret_key": "secret"}')
+        return refusal
+
+    store = S3Store(fake_address, patience=BRIEF)
+    store.put("k", b"body")
+    fake_s3.rule = expire
+    assert store.head("k").size_bytes == 4
+
+
+def test_a_head_that_is_always_refused_without_a_reason_is_told(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
+    fake_s3.rule = lambda *_: Refusal(400, "ExpiredToken")
+    with pytest.raises(StorageUnavailableError, match=r"400 and no reason.*head was tried for") as caught:
+        S3Store(fake_address, patience=BRIEF).head("k")
+    assert "temporary credentials" in caught.value.todo
+
+
 def test_keys_that_were_replaced_are_read_again(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
     store = S3Store(fake_address, patience=BRIEF)
     store.put("k", b"1")
