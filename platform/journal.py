@@ -4,7 +4,7 @@ An event goes to a flushed file on this machine first and then to the store, as 
 by conditional put. The number is the fence: if somebody else has written it, this writer is not the only
 one and must stop. While the store is away, events wait in the file and follow later, in order.
 
-Each event carries its own hash. One turned bit is turned back; an object that is worse off, or gone, is taken from the
+Each event carries its own CRC and hash. One turned bit is turned back; an object that is worse off, or gone, is taken from the
 file, where that certainly holds the same event; else nobody knows what was decided there, and the reader stops.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from stormsail.platform.errors import (
     FencedError,
+    ObjectMissingError,
     PreconditionFailedError,
     StorageDeniedError,
     StorageError,
@@ -34,6 +35,7 @@ from stormsail.platform.storage.store import ObjectStore
 __all__ = ["PREFIX", "Event", "Journal"]
 
 _READERS = 8
+_HOLES = 100  # so many that a list lacks are asked for one by one
 _HOLD_OFF_S = 10.0  # after a failure, appends do not bother a store that is away for this long
 _RETRY_S = 0.5
 _TODO = (
@@ -256,10 +258,10 @@ class Journal:
         try:
             self._store.put(key, entry.body, if_none_match=True)
         except PreconditionFailedError as error:
-            # An earlier try may have arrived though its answer did not.
-            held = self._store.get(key)
-            if held != entry.body:
-                fence = _fenced(read_entry(held, where=f"{self._store.url}/{key}"), self._store.url)
+            # An earlier try may have arrived though its answer did not; a turned bit makes no other event of it.
+            held = read_entry(self._store.get(key), where=f"{self._store.url}/{key}")
+            if held.body != entry.body:
+                fence = _fenced(held, self._store.url)
                 with self._state:
                     self._fence = fence
                 raise fence from error
@@ -286,12 +288,12 @@ def _read_entries(store: ObjectStore, *, after: int, spare: Sequence[Entry] = ()
     listed = store.list(PREFIX, start_after=event_key(after) if after else None)
     numbers = {number for info in listed if (number := event_number(info.key)) is not None}
     places = range(after + 1, max(numbers, default=after) + 1)
+    if len(places) - len(numbers) > _HOLES:
+        raise _missing(store, next(number for number in places if number not in numbers))
 
-    def read(number: int) -> tuple[Entry, bool] | StorageError:
-        return _read_one(store, number) if number in numbers else _missing(store, number)
-
+    # All that must be there is asked for: a list may lack what is there, and show what is not.
     with ThreadPoolExecutor(_READERS, thread_name_prefix="journal-read") as pool:
-        looked = dict(zip(places, pool.map(read, places), strict=True))
+        looked = dict(zip(places, pool.map(lambda number: _read_one(store, number), places), strict=True))
     entries: dict[int, Entry] = {}
     mended: list[Entry] = []
     for number in reversed(places):
@@ -307,8 +309,17 @@ def _read_entries(store: ObjectStore, *, after: int, spare: Sequence[Entry] = ()
 
 def _read_one(store: ObjectStore, number: int) -> tuple[Entry, bool] | StorageError:
     """An event and whether its object is as it was written, or what is wrong with it."""
+    found = _look_at(store, number)
+    # What comes damaged may lie there whole.
+    return _look_at(store, number) if isinstance(found, StorageError) else found
+
+
+def _look_at(store: ObjectStore, number: int) -> tuple[Entry, bool] | StorageError:
     where = f"{store.url}/{event_key(number)}"
-    body = store.get(event_key(number))
+    try:
+        body = store.get(event_key(number))
+    except ObjectMissingError:
+        return _missing(store, number)
     try:
         entry = read_entry(body, where=where)
     except StorageError as error:

@@ -25,6 +25,7 @@ from stormsail.platform.errors import (
     PreconditionFailedError,
     RunExistsError,
     StorageError,
+    StorageUnavailableError,
 )
 from stormsail.platform.sealed_line import seal_line, unseal_line
 from stormsail.platform.storage.store import ObjectInfo, ObjectStore
@@ -172,24 +173,31 @@ class RunLease:
 
     def _replace(self, record: LeaseRecord) -> None:
         body = _encode(record)
-        try:
-            info = self._store.put(KEY, body, if_match=self._etag)
-        except PreconditionFailedError as error:
-            # An earlier renewal may have arrived though its answer did not.
-            info = self._store.put(KEY, body, if_match=self._etag_if_still_ours(error))
-        self._record = record
-        self._etag = info.etag
+        for _ in range(_TRIES):
+            try:
+                info = self._store.put(KEY, body, if_match=self._etag)
+            except PreconditionFailedError as error:
+                # An earlier try, or this one, may have arrived though its answer did not.
+                found, info = self._held_by_us(record, error)
+                self._etag = info.etag
+                if found != record:
+                    continue
+            self._record = record
+            self._etag = info.etag
+            return
+        what = f"The run's lease could not be written in {_TRIES} tries, though nobody else has it"
+        raise StorageUnavailableError(what, where=f"{self._store.url}/{KEY}")
 
-    def _etag_if_still_ours(self, cause: PreconditionFailedError) -> str:
+    def _held_by_us(self, wanted: LeaseRecord, cause: PreconditionFailedError) -> tuple[LeaseRecord, ObjectInfo]:
         held = _read(self._store)
         where = f"{self._store.url}/{KEY}"
         if held is None:
             raise FencedError("The run's lease was deleted", where=where, todo="Start the run again.") from cause
-        record, info = held
-        if record.claim != self._record.claim or record.released:
+        record, _ = held
+        if record.claim != self._record.claim or (record.released and record != wanted):
             what = f"The run was taken over by {_name(record)} at {_clock(record.started_s)}"
             raise FencedError(what, where=where, todo="This process must stop; the other one goes on.") from cause
-        return info.etag
+        return held
 
 
 def read_lease(store: ObjectStore) -> LeaseRecord | None:

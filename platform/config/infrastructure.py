@@ -38,7 +38,9 @@ class StorageSection(Section):
         "when_supported",
         description="S3 checksum headers; some S3-like stores need `when_required`, which sends Content-MD5 in their place",
     )
-    timeout_s: Seconds = Field(30.0, description="limit of one request, retries apart")
+    timeout_s: Seconds = Field(
+        30.0, description="limit of one request, retries apart; a body has a second more for each 128 KiB"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -61,11 +61,11 @@ class LocalStore:
             file = TemporaryFile(path)
             try:
                 file.write(data)
-                etag = file.finish()
+                info = self._info(key, file.path, file.finish())  # under its key, it may be gone at once
                 self._publish(file, key, if_none_match=if_none_match, if_match=if_match)
             finally:
                 file.discard()
-            return self._info(key, path, etag)
+            return info
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Bytes [start, end) of the object; see `ObjectStore.get`."""
@@ -123,17 +123,14 @@ class LocalStore:
         check_prefix(prefix)
         limit = time.time() - older_than_s
         with told_clearly(self.url):
-            stale = [path for path in self._leftovers(prefix) if path.stat().st_mtime < limit]
-            for path in stale:
-                path.unlink(missing_ok=True)
-        return len(stale)
+            return sum(_removed_if_older(path, limit) for path in self._leftovers(prefix))
 
     def finish_upload(self, file: TemporaryFile, key: str, *, if_none_match: bool) -> ObjectInfo:
         """Publish an upload's file under its key."""
         with told_clearly(str(file.target)):
-            etag = file.finish()
+            info = self._info(key, file.path, file.finish())
             self._publish(file, key, if_none_match=if_none_match, if_match=None)
-            return self._info(key, file.target, etag)
+            return info
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
@@ -207,6 +204,16 @@ class _Upload:
     def _check_open(self) -> None:
         if not self._open:
             raise InternalError("The upload is closed", where=f"{self._store.url}/{self._key}")
+
+
+def _removed_if_older(path: Path, limit_s: float) -> bool:
+    try:
+        if path.stat().st_mtime >= limit_s:
+            return False
+    except FileNotFoundError:
+        return False  # its writer has just finished
+    path.unlink(missing_ok=True)
+    return True
 
 
 def _check_file(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tries out a store before a run trusts it: writable, reads what was written, honours conditions.
+"""Tries out a store before a run trusts it: writable, reads what was written, in parts too, honours conditions.
 
 Some S3-like servers accept `If-None-Match` and `If-Match` and ignore them. Two supervisors would then
 both believe that they own a run, so such a store is refused.
@@ -57,6 +57,8 @@ def _try_out(store: ObjectStore, key: str) -> None:
         )
     _expect_refusal(store, key, header="If-Match", if_match=first.etag)
     _expect_body(store, key, b"three")
+    if store.get(key, start=1, end=4) != b"hre":
+        raise StorageDeniedError("The store gives another part than was asked for", where=store.url, todo=_OTHER_STORE)
     if [info.key for info in store.list(key)] != [key]:
         raise StorageDeniedError("The store does not list what was just written", where=store.url, todo=_OTHER_STORE)
 

@@ -7,7 +7,6 @@ where S3 is really used: it brings botocore.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -29,7 +28,6 @@ from stormsail.platform.storage.store import MultipartUpload, ObjectInfo, StoreA
 _T = TypeVar("_T")
 
 _UNSATISFIABLE = 416
-_SLOWEST_BYTES_PER_S = 128 * 1024  # a body that comes slower than this counts as broken off
 # What the checkpoint reader asks for at most: in one piece it need not be put together once more.
 _READ_BYTES = 16 << 20
 
@@ -159,6 +157,7 @@ class S3Store:
                     found["Key"][len(self._prefix) :], found["Size"], _etag(found), found["LastModified"].timestamp()
                 )
                 for found in page.get("Contents", [])
+                if found["Key"].startswith(wanted["Prefix"])
             ]
 
         infos = self._pages("list_objects_v2", "ContinuationToken", "NextContinuationToken", wanted, read)
@@ -183,12 +182,11 @@ class S3Store:
             return [
                 (found["Key"][len(self._prefix) :], found["UploadId"])
                 for found in page.get("Uploads", [])
-                if found["Initiated"].timestamp() < limit
+                if found["Key"].startswith(wanted["Prefix"]) and found["Initiated"].timestamp() < limit
             ]
 
-        found = self._pages(
-            "list_multipart_uploads", "KeyMarker", "NextKeyMarker", {"Prefix": self._prefix + prefix}, read
-        )
+        wanted = {"Prefix": self._prefix + prefix}
+        found = self._pages("list_multipart_uploads", "KeyMarker", "NextKeyMarker", wanted, read)
         stale = tuple(found)  # before the first is gone, as that would move the pages
         for key, upload in stale:
             abort_upload(self._requests, key, upload)
@@ -208,19 +206,21 @@ class S3Store:
             page: dict[str, Any] = getattr(client, method)(Bucket=self._requests.place.bucket, **wanted)
             return page, read(page)
 
-        seen = None
+        seen = set()
         while True:
             page, held = self._requests.call("list", "", ask)
             yield from held
             if not page.get("IsTruncated"):
                 return
-            if page.get(next_token) in (None, seen):
+            place = page.get(next_token), page.get("NextUploadIdMarker")
+            if place[0] is None or place in seen:
                 raise StorageError(
                     "The store's list does not advance: it says there is more, but not where", where=self.url
                 )
-            seen = wanted[token] = page[next_token]
-            if "NextUploadIdMarker" in page:
-                wanted["UploadIdMarker"] = page["NextUploadIdMarker"]
+            seen.add(place)
+            wanted[token] = place[0]
+            if place[1] is not None:
+                wanted["UploadIdMarker"] = place[1]
 
     def _read_range(self, client: Any, key: str, span: str, start: int, end: int | None) -> bytes:
         try:
@@ -238,13 +238,9 @@ class S3Store:
 
     def _body(self, answer: dict[str, Any], key: str, size_bytes: int) -> bytes:
         stream = answer["Body"]
-        deadline = time.monotonic() + self._address.timeout_s + size_bytes / _SLOWEST_BYTES_PER_S
         parts = []
         while part := stream.read(_READ_BYTES):
             parts.append(part)
-            if time.monotonic() > deadline:
-                stream.close()
-                raise StorageUnavailableError("The body came too slowly", where=f"{self.url}/{key}")
         body = b"".join(parts)
         if len(body) != size_bytes:
             what = f"The body broke off at byte {len(body)} of {size_bytes}"

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from stormsail.platform import exact_json
 from stormsail.platform.errors import StorageDeniedError
+from stormsail.platform.storage.s3_sockets import pace_requests
 from stormsail.platform.storage.store import StoreAddress
 
 _CONNECT_S = 10.0
@@ -78,7 +79,9 @@ def _build(address: StoreAddress) -> Any:
     )
     session = boto3.Session(profile_name=address.profile, region_name=address.region, **_keys(address))
     region = session.region_name or "us-east-1"
-    return session.client("s3", endpoint_url=address.endpoint, region_name=region, config=config)
+    client = session.client("s3", endpoint_url=address.endpoint, region_name=region, config=config)
+    pace_requests(client, address.timeout_s)
+    return client
 
 
 def _s3_ways(address: StoreAddress) -> dict[str, object]:

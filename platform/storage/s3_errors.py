@@ -27,6 +27,9 @@ _CLOCK = {"RequestTimeTooSkewed"}
 _REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"}
 _KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"}
 _CHECKSUMS = {"NotImplemented", "501"}
+# The answer to a HEAD has no body that could say why; then the status stands for the code.
+_NO_REASON = "400"
+_NO_REASON_DENIED = "403"
 _BUSY = {
     "ConditionalRequestConflict", "OperationAborted", "SlowDown", "Throttling", "ThrottlingException",
     "TooManyRequests", "RequestTimeout", "RequestTimeoutException", "InternalError", "ServiceUnavailable",
@@ -119,7 +122,8 @@ def classify(error: Exception, place: Place) -> Fault:
         return Fault(FaultClass.FINAL, StorageDeniedError(what, where=place.where, todo=todo))
     if isinstance(error, _BROKEN_OFF):
         what = f"The connection to {place.endpoint} broke off or timed out ({type(error).__name__})"
-        return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where))
+        todo = "If the link is slow, raise storage.timeout_s."
+        return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where, todo=todo))
     return Fault(FaultClass.FINAL, StorageError(f"The S3 client refused: {error}", where=place.where))
 
 
@@ -141,11 +145,11 @@ def _in_short(error: Exception) -> str:
 def _classify_answer(error: boto.ClientError, place: Place) -> Fault:
     code = error_code(error)
     status = int(_metadata(error).get("HTTPStatusCode", 0))
-    if code in _EXPIRED:
+    if code in _EXPIRED or code == _NO_REASON:
+        unsaid = "The store answered 400 and no reason, as it does to a HEAD where credentials have expired"
+        what = unsaid if code == _NO_REASON else "The credentials have expired"
         todo = "Renew the temporary credentials; the run goes on with the new ones by itself."
-        return Fault(
-            FaultClass.EXPIRED, StorageUnavailableError("The credentials have expired", where=place.where, todo=todo)
-        )
+        return Fault(FaultClass.EXPIRED, StorageUnavailableError(what, where=place.where, todo=todo))
     if code in _FULL:
         return Fault(FaultClass.FINAL, StorageFullError(f"The store has no space left ({code})", where=place.where))
     if code in _LOST:
@@ -158,7 +162,7 @@ def _classify_answer(error: boto.ClientError, place: Place) -> Fault:
         return Fault(FaultClass.BUSY, StorageUnavailableError(what, where=place.where))
     if code in _MISSING:
         return Fault(FaultClass.FINAL, ObjectMissingError("There is no such object", where=place.where))
-    kind = FaultClass.UNKNOWN_KEYS if code in _KEYS else FaultClass.FINAL
+    kind = FaultClass.UNKNOWN_KEYS if code in _KEYS or code == _NO_REASON_DENIED else FaultClass.FINAL
     return Fault(kind, _refusal(code, status, _message(error), place))
 
 

@@ -40,7 +40,7 @@ class StoreAddress:
         profile: AWS profile or None.
         credentials_file: File of mode 0600 with `access_key` and `secret_key` (JSON), or None for AWS's own chain.
         checksums: `when_supported` or `when_required`.
-        timeout_s: Limit of one request.
+        timeout_s: Limit of one request without a body; see `s3_sockets` for what a body adds.
     """
 
     url: str

@@ -16,11 +16,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, preco
 from stormsail.platform.errors import (
     FencedError,
     InternalError,
+    PreconditionFailedError,
     RunExistsError,
     StorageError,
     StorageUnavailableError,
 )
-from stormsail.platform.lease import KEY, TTL_S, LeaseOwner, RunLease, live_owner, read_lease
+from stormsail.platform.lease import KEY, TTL_S, LeaseOwner, RunLease, _encode, live_owner, read_lease
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.s3 import S3Store
 from stormsail.platform.storage.store import ObjectInfo, StoreAddress
@@ -191,6 +192,55 @@ def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
         lease.renew(10.0)
     lease.renew(20.0)
     assert lease.record == read_lease(store)
+
+
+class RefusesWhatItTook(MemoryStore):
+    """Takes a conditional put and says that it was refused: somebody on the way has sent it twice."""
+
+    refusals = 0
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def put(
+        self, key: str, data: bytes | memoryview, *, if_none_match: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        info = super().put(key, data, if_none_match=if_none_match, if_match=if_match)
+        if self.refusals and if_match is not None:
+            self.refusals -= 1
+            self.meanwhile()
+            raise PreconditionFailedError("refused")
+        return info
+
+
+def test_a_renewal_or_release_that_was_taken_and_refused_is_recognised_as_ours() -> None:
+    store = RefusesWhatItTook()
+    lease = RunLease.acquire(store, ONE, now=100.0)
+    store.refusals = 1
+    lease.renew(110.0)
+    assert store.refusals == 0
+    lease.renew(120.0)
+    store.refusals = 1
+    lease.release()
+    held = read_lease(store)
+    assert held is not None
+    assert (held.renewed_s, held.released) == (120.0, True)
+
+
+def test_who_takes_over_between_two_tries_fences_the_owner() -> None:
+    store = RefusesWhatItTook()
+    lease = RunLease.acquire(store, ONE, now=100.0)
+    store.meanwhile = lambda: RunLease.acquire(store, TWO, now=300.0, take_over=True)
+    store.refusals = 1
+    with pytest.raises(FencedError, match="taken over by host-2"):
+        lease.renew(110.0)
+
+
+def test_a_lease_that_can_never_be_written_is_tried_a_limited_number_of_times() -> None:
+    store = RefusesWhatItTook()
+    lease = RunLease.acquire(store, ONE, now=100.0)
+    store.meanwhile = lambda: store.put(KEY, _encode(replace(lease.record, renewed_s=105.0)))
+    store.refusals = 1000
+    with pytest.raises(StorageUnavailableError, match="in 8 tries"):
+        lease.renew(110.0)
 
 
 def test_a_deleted_lease_fences_its_owner() -> None:

@@ -23,6 +23,12 @@ def test_every_single_bit_is_turned_back() -> None:
     assert {unseal_line(flipped(line, bit)) for bit in range(8 * len(line))} == {BODY}
 
 
+@pytest.mark.parametrize("place", [0, 1, 77_777, 399_999, 799_999])
+def test_the_bit_is_found_in_a_long_line_too(place: int) -> None:
+    body = bytes(range(250)) * 400
+    assert unseal_line(seal_line(body).replace(body, flipped(body, place))) == body
+
+
 @given(st.binary(max_size=60), st.data())
 def test_nothing_but_what_was_written_ever_comes_out(body: bytes, data: st.DataObject) -> None:
     line = seal_line(body)

@@ -7,6 +7,7 @@ refuses checksum headers, or no longer takes temporary credentials.
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from email.message import Message
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 
@@ -41,7 +43,15 @@ class Stall:
     seconds: float
 
 
-Rule = Callable[[str, str, Message], Refusal | Raw | Stall | None]
+@dataclass(frozen=True)
+class Drip:
+    """The answer as it would be, but byte by byte with a pause before each; its head at once if `head` is not set."""
+
+    every_s: float
+    head: bool = True
+
+
+Rule = Callable[[str, str, Message], Refusal | Raw | Stall | Drip | None]
 
 
 def _no_faults(_method: str, _path: str, _headers: Message) -> Refusal | None:
@@ -86,6 +96,7 @@ class FakeS3(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes, and the second one would wait for 40 ms
     server: FakeS3
 
     def do_PUT(self) -> None:
@@ -169,6 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif isinstance(found, Stall):
             self.server.closing.wait(found.seconds)
             self.close_connection = True
+        elif isinstance(found, Drip):
+            self.wfile = _Dripping(self.wfile, found, self.server.closing)
+            return False
         return found is not None
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -230,6 +244,23 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
         if length > len(body):
             self.close_connection = True
+
+
+class _Dripping(io.BufferedIOBase):
+    def __init__(self, whole: io.BufferedIOBase, drip: Drip, closing: threading.Event) -> None:
+        self._whole = whole
+        self._drip = drip
+        self._closing = closing
+        self._in_head = True
+
+    def write(self, data: Any) -> int:
+        whole = self._in_head and not self._drip.head
+        for piece in [data] if whole else [data[place : place + 1] for place in range(len(data))]:
+            if not whole:
+                self._closing.wait(self._drip.every_s)
+            self._whole.write(piece)
+        self._in_head = False
+        return len(data)
 
 
 def _etag(body: bytes) -> str:

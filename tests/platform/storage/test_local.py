@@ -6,13 +6,15 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stormsail.platform.errors import StorageDeniedError, StorageUnavailableError
 from stormsail.platform.storage.local import LocalStore
-from stormsail.platform.storage.local_files import LOCK, TEMPORARY, locked
+from stormsail.platform.storage.local_files import LOCK, TEMPORARY, TemporaryFile, locked
 
 RACER = """
 import sys
@@ -78,6 +80,41 @@ def test_what_a_dead_writer_left_is_not_an_object_and_is_removed_by_age(tmp_path
     assert store.abort_stale_uploads("a/b", older_than_s=3600) == 1
     assert not left.exists()
     assert fresh.exists()
+
+
+def test_a_writer_that_finishes_while_leftovers_are_looked_for_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    uploads = [store.multipart(f"a/{name}") for name in "bc"]
+    found = LocalStore._leftovers
+
+    def finishing(self: LocalStore, prefix: str) -> Iterator[Path]:
+        for path, upload in zip(sorted(found(self, prefix), key=lambda one: one.name[-1]), uploads, strict=True):
+            if upload is uploads[0]:
+                upload.complete()
+            yield path
+
+    monkeypatch.setattr(LocalStore, "_leftovers", finishing)
+    assert store.abort_stale_uploads("", older_than_s=-60) == 1
+    assert [info.key for info in store.list()] == ["a/b"]
+
+
+def test_what_is_deleted_the_moment_it_is_there_was_put_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = LocalStore(tmp_path), LocalStore(tmp_path)
+    publish = LocalStore._publish
+
+    def deleted_at_once(self: LocalStore, file: TemporaryFile, key: str, **conditions: Any) -> None:
+        publish(self, file, key, **conditions)
+        other.delete(key)
+
+    monkeypatch.setattr(LocalStore, "_publish", deleted_at_once)
+    assert store.put("a/b", b"body").size_bytes == 4
+    upload = store.multipart("a/c")
+    upload.write(b"body")
+    assert upload.complete().size_bytes == 4
 
 
 def test_a_lock_that_is_never_free_ends_the_wait(tmp_path: Path) -> None:

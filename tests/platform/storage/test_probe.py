@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.support.fake_s3 import FakeS3, Refusal
+from tests.support.fake_s3 import FakeS3, Raw, Refusal
 
-from stormsail.platform.errors import ObjectMissingError, StorageDeniedError, StorageUnavailableError
+from stormsail.platform.errors import ObjectMissingError, StorageDeniedError, StorageError, StorageUnavailableError
 from stormsail.platform.storage.memory import MemoryStore
 from stormsail.platform.storage.probe import probe_store
 from stormsail.platform.storage.retry import Patience
@@ -59,6 +59,25 @@ def test_a_store_that_ignores_if_match_only_is_refused() -> None:
     with pytest.raises(StorageDeniedError, match="ignores If-Match"):
         probe_store(store)
     assert list(store.list()) == []
+
+
+class IgnoresRanges(MemoryStore):
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        return super().get(key)
+
+
+def test_a_store_that_ignores_ranges_is_refused_before_a_restore_needs_them(
+    fake_s3: FakeS3, fake_address: StoreAddress
+) -> None:
+    store = IgnoresRanges()
+    with pytest.raises(StorageDeniedError, match="another part"):
+        probe_store(store)
+    assert list(store.list()) == []
+    whole = (("ETag", '"e"'), ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT"))
+    fake_s3.rule = lambda _method, _path, headers: Raw(200, b"three", whole) if headers.get("Range") else None
+    with pytest.raises(StorageError, match="another range"):
+        probe_store(S3Store(fake_address))
+    assert fake_s3.objects == {}
 
 
 def test_a_store_that_lists_late_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fake_s3 import FakeS3, Refusal
+from tests.support.fake_s3 import FakeS3, Raw, Refusal
 from tests.support.fault_proxy import FaultProxy
 
 from stormsail.platform.errors import (
@@ -242,6 +243,31 @@ def test_credentials_that_ended_are_read_again(fake_s3: FakeS3, fake_address: St
     assert fake_s3.objects["run/k"] == b"body"
 
 
+@pytest.mark.parametrize("refusal", [Refusal(400, "ExpiredToken"), Refusal(403, "InvalidAccessKeyId")])
+def test_a_head_that_cannot_say_why_it_was_refused_reads_the_credentials_again(
+    fake_s3: FakeS3, fake_address: StoreAddress, refusal: Refusal
+) -> None:
+    keys = Path(fake_address.credentials_file or "")
+
+    def expire(_method: str, _path: str, headers: Message) -> Refusal | None:
+        if "Credential=old/" not in headers["Authorization"]:
+            return None
+        keys.write_text('{"access_key": "fresh", "secret_key": "secret"}')
+        return refusal
+
+    store = S3Store(fake_address, patience=BRIEF)
+    store.put("k", b"body")
+    fake_s3.rule = expire
+    assert store.head("k").size_bytes == 4
+
+
+def test_a_head_that_is_always_refused_without_a_reason_is_told(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
+    fake_s3.rule = lambda *_: Refusal(400, "ExpiredToken")
+    with pytest.raises(StorageUnavailableError, match=r"400 and no reason.*head was tried for") as caught:
+        S3Store(fake_address, patience=BRIEF).head("k")
+    assert "temporary credentials" in caught.value.todo
+
+
 def test_keys_that_were_replaced_are_read_again(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
     store = S3Store(fake_address, patience=BRIEF)
     store.put("k", b"1")
@@ -303,6 +329,65 @@ def test_a_pickled_store_opens_its_own_connection_and_holds_no_secret(s3_address
 def test_objects_that_are_not_ours_are_left_out_of_a_list(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
     fake_s3.objects = {"run/a": b"", "run/folder/": b"", "run/with space": b"", "other/b": b""}
     assert [info.key for info in S3Store(fake_address).list()] == ["a"]
+
+
+def test_a_server_that_lists_more_than_was_asked_for_shows_nothing_of_other_runs(
+    fake_s3: FakeS3, fake_address: StoreAddress
+) -> None:
+    """Chopped to the length of our prefix, another run's keys would look like ours."""
+
+    def rule(method: str, path: str, _headers: Message) -> Raw | None:
+        if method == "DELETE":
+            aborted.append(path)
+            return Raw(204)
+        kind, age = ("Upload", "Initiated") if "uploads" in path else ("Contents", "LastModified")
+        rows = "".join(
+            f'<{kind}><Key>{key}</Key><UploadId>1</UploadId><Size>1</Size><ETag>"e"</ETag>'
+            f"<{age}>2020-01-01T00:00:00.000Z</{age}></{kind}>"
+            for key in ("run/packs/a", "run/parts/b", "sun/packs/c", "run2/packs/d")
+        )
+        return Raw(200, f"<R><IsTruncated>false</IsTruncated>{rows}</R>".encode())
+
+    aborted: list[str] = []
+    fake_s3.rule = rule
+    assert [info.key for info in S3Store(fake_address).list("packs/")] == ["packs/a"]
+    assert S3Store(fake_address).abort_stale_uploads("packs/", older_than_s=1.0) == 1
+    assert [path.partition("?")[0] for path in aborted] == ["/bucket/run/packs/a"]
+
+
+def test_a_list_that_goes_in_a_circle_ends_with_an_error(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
+    pages = 0
+
+    def rule(*_: object) -> Raw:
+        nonlocal pages
+        pages += 1
+        token = f"<NextContinuationToken>{'abc'[pages % 3]}</NextContinuationToken>"
+        return Raw(200, f"<R><IsTruncated>true</IsTruncated>{token}</R>".encode())
+
+    fake_s3.rule = rule
+    with pytest.raises(StorageError, match="does not advance"):
+        list(S3Store(fake_address).list())
+    assert pages == 4
+
+
+def test_many_uploads_of_one_key_over_pages_are_all_seen(fake_s3: FakeS3, fake_address: StoreAddress) -> None:
+    aborted = []
+
+    def rule(method: str, path: str, _headers: Message) -> Raw:
+        if method == "DELETE":
+            aborted.append(path.rpartition("uploadId=")[2])
+            return Raw(204)
+        page = int((re.search(r"upload-id-marker=(\d)", path) or ["", "0"])[1]) + 1
+        upload = f"<Upload><Key>run/k</Key><UploadId>{page}</UploadId><Initiated>2020-01-01T00:00:00.000Z</Initiated></Upload>"
+        more = (
+            f"<NextKeyMarker>run/k</NextKeyMarker><NextUploadIdMarker>{page}</NextUploadIdMarker>" if page < 3 else ""
+        )
+        truncated = f"<IsTruncated>{str(page < 3).lower()}</IsTruncated>"
+        return Raw(200, f"<ListMultipartUploadsResult>{truncated}{more}{upload}</ListMultipartUploadsResult>".encode())
+
+    fake_s3.rule = rule
+    assert S3Store(fake_address).abort_stale_uploads("", older_than_s=1.0) == 3
+    assert aborted == ["1", "2", "3"]
 
 
 def test_a_missing_object_in_a_bucket_that_answers_is_only_missing(fake_address: StoreAddress) -> None:

@@ -45,7 +45,7 @@ def answer(status: int, code: str, *, retries: int = 0) -> boto.ClientError:
         (404, "NoSuchUpload", FaultClass.FINAL, ObjectMissingError),
         (404, "NoSuchBucket", FaultClass.FINAL, StorageDeniedError),
         (403, "AccessDenied", FaultClass.FINAL, StorageDeniedError),
-        (403, "403", FaultClass.FINAL, StorageDeniedError),
+        (403, "403", FaultClass.UNKNOWN_KEYS, StorageDeniedError),
         (403, "InvalidAccessKeyId", FaultClass.UNKNOWN_KEYS, StorageDeniedError),
         (403, "SignatureDoesNotMatch", FaultClass.UNKNOWN_KEYS, StorageDeniedError),
         (403, "RequestTimeTooSkewed", FaultClass.FINAL, StorageDeniedError),
