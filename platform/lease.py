@@ -95,12 +95,17 @@ class RunLease:
     def __init__(self, store: ObjectStore, record: LeaseRecord, info: ObjectInfo) -> None:
         self._store = store
         self._record = record
-        self._etag = info.etag
+        self._info = info
 
     @property
     def record(self) -> LeaseRecord:
         """What the lease says now."""
         return self._record
+
+    @property
+    def stored_s(self) -> float:
+        """When it was last written, in seconds since the epoch by the store's clock, which dates all other objects too."""
+        return self._info.modified_s
 
     @classmethod
     def acquire(
@@ -175,15 +180,15 @@ class RunLease:
         body = _encode(record)
         for _ in range(_TRIES):
             try:
-                info = self._store.put(KEY, body, if_match=self._etag)
+                info = self._store.put(KEY, body, if_match=self._info.etag)
             except PreconditionFailedError as error:
                 # An earlier try, or this one, may have arrived though its answer did not.
                 found, info = self._held_by_us(record, error)
-                self._etag = info.etag
+                self._info = info
                 if found != record:
                     continue
             self._record = record
-            self._etag = info.etag
+            self._info = info
             return
         what = f"The run's lease could not be written in {_TRIES} tries, though nobody else has it"
         raise StorageUnavailableError(what, where=f"{self._store.url}/{KEY}")

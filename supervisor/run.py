@@ -99,7 +99,7 @@ class RunSupervisor:
         self._hands = hands
         self._owner = owner
         self._store = open_store(spec.store)
-        lease = RunLease.acquire(
+        self._lease = RunLease.acquire(
             self._store,
             LeaseOwner.here(spec.owner_id),
             ttl_s=LEASE_TTL_S,
@@ -152,7 +152,7 @@ class RunSupervisor:
         )
         self._ticker = Ticker(
             self.ledger,
-            lease,
+            self._lease,
             look=partial(hands.look, self.ledger.note),
             watch=self._collector.watch,
             on_lost=self.call_off,
@@ -205,7 +205,9 @@ class RunSupervisor:
         if damage:
             self.ledger.note("format.rewritten", why=damage)
         self._keeper.adopt()
-        self._keeper.sweep(time.time())
+        self._keeper.sweep(
+            self._lease.stored_s
+        )  # by the clock that dates litter: with another, what is young looks old
         settings = mirror.settings_for(self.config, self.spec.store, Home.here())
         if self.config.alerts.channels:
             self._desk = AlertDesk(self.config.alerts, self.ledger, Path(self.spec.folder), run=self.spec.name)

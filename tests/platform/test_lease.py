@@ -54,6 +54,14 @@ class LosesAnswers(MemoryStore):
         return info
 
 
+def test_the_store_says_when_a_lease_was_written() -> None:
+    clock = iter([10.0, 20.0])
+    lease = RunLease.acquire(MemoryStore(clock=lambda: next(clock)), ONE, now=9e9)
+    assert lease.stored_s == 10.0
+    lease.renew(9e9)
+    assert lease.stored_s == 20.0
+
+
 def test_a_run_without_a_lease_is_taken() -> None:
     store = MemoryStore()
     assert read_lease(store) is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from tests.support.crew import KILLED, Crew, Place, ask_to_stop, kill, spoil
-from tests.support.run_kit import data_of
+from tests.support.run_kit import data_of, kinds, written_part
 
 from stormsail.platform.errors import RunExistsError
 from stormsail.platform.lease import read_lease
@@ -42,6 +43,15 @@ class TestAWellBehavedRun:
         with pytest.raises(RunExistsError):
             place.crew("two")
         crew.supervisor.drive()
+
+    def test_a_clock_far_ahead_makes_nothing_look_old(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What another supervisor may be about to commit is swept by the age that the store says, and no other."""
+        store = open_store(place.address)
+        part = written_part(store, CheckpointRef(7, 5), 0)
+        monkeypatch.setattr(time, "time", lambda: 4e9)
+        place.drive()
+        assert [store.head(pack.key).size_bytes for pack in part.packs] == [pack.size_bytes for pack in part.packs]
+        assert "checkpoint.swept" not in kinds(place.events)
 
     def test_turned_bits_in_what_all_checkpoints_share_stop_nothing_and_are_told(self, place: Place) -> None:
         place.drive(happenings={(1, 25): ask_to_stop})
