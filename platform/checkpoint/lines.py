@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from stormsail.platform.checkpoint.keys import GENERATIONS, generation_key
 from stormsail.platform.checkpoint.manifest import Natural
-from stormsail.platform.checkpoint.records import RECORD_CONFIG, seal, unseal
+from stormsail.platform.checkpoint.records import RECORD_CONFIG, read_twice, seal, unseal
 from stormsail.platform.errors import CheckpointError, FencedError, PreconditionFailedError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
@@ -148,7 +148,7 @@ def load_generation(store: ObjectStore, key: str) -> Generation:
         CheckpointError: It is damaged, or another generation's.
         StorageError: The store failed.
     """
-    generation = unseal(store.get(key), Generation, key)
+    generation = read_twice(lambda: unseal(store.get(key), Generation, key))
     if generation_key(generation.number) != key:
         raise CheckpointError(f"the object says that it is generation {generation.number}", where=key, objects=(key,))
     return generation

@@ -35,6 +35,26 @@ def refs(*pairs: tuple[int, int]) -> list[CheckpointRef]:
     return [CheckpointRef(generation, step) for generation, step in pairs]
 
 
+class FlipsOnce(MemoryStore):
+    """Turns a bit of the first answer on its way."""
+
+    flipped = False
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        data = super().get(key, start=start, end=end)
+        if self.flipped:
+            return data
+        self.flipped = True
+        return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def test_a_bit_that_turned_on_its_way_hides_no_generation() -> None:
+    store = FlipsOnce()
+    create_generation(store, begin(1))
+    assert list_generations(store) == [begin(1)]
+    assert store.flipped
+
+
 def test_a_single_generation_is_all_live() -> None:
     assert live_line([begin(1)]) == (Segment(1, None),)
     assert live_refs([begin(1)], refs((1, 10), (1, 5000))) == set(refs((1, 10), (1, 5000)))
