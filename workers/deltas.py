@@ -10,23 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stormsail.platform.checkpoint.chain import Chain, ChainPolicy, choose, extend
+from stormsail.platform.checkpoint.delta import is_worth
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.manifest import RankPart
-from stormsail.platform.checkpoint.shards import Shard
+from stormsail.platform.checkpoint.shards import Shard, Words
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
 
 Noted = Callable[[int, int, str], None]
+Worth = Callable[[Words, Words], bool]
 
 
-def deltas_for(config: RunConfig, store: ObjectStore, world_size: int, noted: Noted) -> Deltas | None:
+def deltas_for(
+    config: RunConfig, store: ObjectStore, world_size: int, noted: Noted, *, worth: Worth = is_worth
+) -> Deltas | None:
     """What decides about differences in a run; None for a run that writes every save in full."""
     section = config.checkpoint
     if not section.writes_differences:
         return None
     policy = ChainPolicy(section.max_deltas, section.max_delta_ratio)
-    return Deltas(store, world_size=world_size, policy=policy, noted=noted)
+    return Deltas(store, world_size=world_size, policy=policy, noted=noted, worth=worth)
 
 
 class Deltas:
@@ -37,13 +41,17 @@ class Deltas:
         world_size: Ranks that write a part each.
         policy: When to stop building on a keyframe.
         noted: Told (generation, step, why) when this rank writes in full although a difference was due.
+        worth: As for `Keyframe`.
     """
 
-    def __init__(self, store: ObjectStore, *, world_size: int, policy: ChainPolicy, noted: Noted) -> None:
+    def __init__(
+        self, store: ObjectStore, *, world_size: int, policy: ChainPolicy, noted: Noted, worth: Worth = is_worth
+    ) -> None:
         self._store = store
         self._world_size = world_size
         self._policy = policy
         self._noted = noted
+        self._worth = worth
         self._chain = Chain()
         self._planned: tuple[CheckpointRef, CheckpointRef] | None = None
         self._keyframe: Keyframe | None = None
@@ -92,7 +100,7 @@ class Deltas:
     def wrote(self, part: RankPart, shards: Sequence[Shard], scheduled: CheckpointRef) -> None:
         """A part is on the store; the shards of a keyframe are kept. From the thread that writes."""
         if scheduled == part.ref:
-            self._keyframe = Keyframe(part, shards)
+            self._keyframe = Keyframe(part, shards, worth=self._worth)
             self._ratio = 0.0
             self._told = ""
         elif part.base is not None and self._keyframe is not None:

@@ -32,6 +32,8 @@ def healed(machine: Machine) -> ReadRun:
     config = machine.write(
         "healed",
         train={"steps": STEPS},
+        data={"args": {"holdout": 0.01}},
+        eval={"every_steps": 100, "samples": 4},
         checkpoint={"keep_every_steps": 50, "max_deltas": 2},
         detect={"spike": {"grace_steps": 4}},
         rollback={"min_steps": 10},

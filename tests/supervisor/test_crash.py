@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.platform.checkpoint.conftest import CrashingStore
+from tests.support.differences import always
 from tests.support.first_sound import first_sound
 from tests.support.run_kit import LIMIT_S, checkpoint_meta, small_config
 
@@ -55,7 +56,10 @@ class Process:
     missed: list[CheckpointRef] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.deltas = [Deltas(self.store, world_size=RANKS, policy=POLICY, noted=lambda *_: None) for _ in range(RANKS)]
+        self.deltas = [
+            Deltas(self.store, world_size=RANKS, policy=POLICY, noted=lambda *_: None, worth=always)
+            for _ in range(RANKS)
+        ]
         self.committer = Committer(
             self.store,
             deadline_s=LIMIT_S,
