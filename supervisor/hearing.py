@@ -216,7 +216,7 @@ class Hearing:
             if kind == "replay.finished":
                 fields |= self._replay_ended()
             if kind == "evaluation.finished":
-                fields["lowest"] = evaluations.is_lowest(fields["loss"], self._ledger.record)
+                fields["lowest"] = evaluations.is_lowest(fields, self._ledger.record)
             self._ledger.note(kind, **fields)
         self._last_line[key] = number  # now: what could not be noted, as the disk was full, is said again
 

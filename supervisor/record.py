@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stormsail.platform.checkpoint.evaluated import Evaluated, evaluated_in
 from stormsail.platform.checkpoint.lines import Generation
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import CheckpointRef, LrEvent
@@ -32,21 +33,6 @@ class CommittedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
-    """A state that was evaluated, on any line.
-
-    Attributes:
-        generation: Generation that came to it.
-        step: Global batches consumed.
-        loss: On held-out samples, in nats; finite.
-    """
-
-    generation: int
-    step: int
-    loss: float
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """The run so far.
 
@@ -58,7 +44,7 @@ class Record:
         good: Checkpoints known good.
         corrupt: Checkpoints that failed verification; never chosen again.
         deleted: Checkpoints that retention removed.
-        evaluations: What was evaluated, in order.
+        evaluations: What was evaluated and has a finite loss, in order.
         lr_events: What was decided about the learning rate.
         skip: Sample ranges left out of the data order.
         ladder: The ladder's state.
@@ -200,11 +186,8 @@ def _formed(record: Record, event: Event) -> Record:
 
 
 def _evaluated(record: Record, event: Event) -> Record:
-    data = _data(event)
-    if data["loss"] is None:
-        return record
-    found = Evaluated(int(data["generation"]), event.step or 0, float(data["loss"]))
-    return replace(record, evaluations=(*record.evaluations, found))
+    found = evaluated_in(_data(event), event.step)
+    return record if found is None else replace(record, evaluations=(*record.evaluations, found))
 
 
 def _stop_requested(record: Record, event: Event) -> Record:

@@ -7,9 +7,9 @@ places without a sample are padding. What the ranks found meets in one collectiv
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,12 +33,14 @@ class Evaluation:
 
     Attributes:
         loss: Mean over the real tokens, in nats; None where it is not finite, or there was no real token.
+        eval_set: Digest of which samples that is over; losses over others do not compare.
         samples: Samples that it is over.
         tokens: Real tokens in them.
         took_s: Seconds, on this rank.
     """
 
     loss: float | None
+    eval_set: str
     samples: int
     tokens: int
     took_s: float
@@ -62,7 +64,7 @@ class Evaluator:
         self._shares = rank_share(
             self._ids, rank=world.rank, world_size=world.world_size, micro_batch=config.train.micro_batch
         )
-        self._digest = zlib.crc32(source.digest.encode())
+        self._set = eval_set(source.digest, self._ids)
 
     def is_due(self, step: int) -> bool:
         """Whether the state after so many steps is evaluated."""
@@ -83,11 +85,11 @@ class Evaluator:
             total += float(engine.losses(batch).double().sum())
             tokens += int(batch[2].sum())
         sums, counts = self._together(total, tokens)
-        return Evaluation(mean_loss(sums, counts), len(self._ids), sum(counts), time.perf_counter() - begun)
+        return Evaluation(mean_loss(sums, counts), self._set, len(self._ids), sum(counts), time.perf_counter() - begun)
 
     def _together(self, total: float, tokens: int) -> tuple[list[float], list[int]]:
         """Every rank's sum and tokens, by rank, on all ranks (collective)."""
-        mine = np.array([np.float64(total).view(np.int64), tokens, self._digest], dtype=np.int64)
+        mine = np.array([np.float64(total).view(np.int64), tokens, int(self._set[:15], 16)], dtype=np.int64)
         row = torch.from_numpy(mine).to(self._device)
         rows = torch.empty(dist.get_world_size() * row.numel(), dtype=torch.int64, device=self._device)
         dist.all_gather_into_tensor(rows, row)
@@ -110,6 +112,11 @@ def mean_loss(sums: Sequence[float], counts: Sequence[int]) -> float | None:
     """
     tokens = sum(counts)
     return math.fsum(sums) / tokens if tokens and all(map(math.isfinite, sums)) else None
+
+
+def eval_set(digest: str, ids: Ids) -> str:
+    """Names what is evaluated: 16 hex digits of the held-out samples' digest and of which of them are taken."""
+    return hashlib.sha256(digest.encode() + b"\0" + ids.astype("<i8").tobytes()).hexdigest()[:16]
 
 
 def evaluated_ids(held_out: int, wanted: int | None) -> Ids:

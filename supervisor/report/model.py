@@ -149,9 +149,11 @@ class EvaluationEntry:
         count: Evaluations.
         last_step: Step of the newest one.
         last_loss: Its loss, in nats; None if it was not finite.
-        best_step: Step of the lowest one, the older of two equal ones; None where none was finite.
+        best_step: Step of the lowest one over the samples that the newest is over, the older of two equal ones; None where none was
+            finite.
         best_loss: Its loss, in nats.
         best_kept: Whether its checkpoint was committed and is still there.
+        other_samples: Evaluations over other samples, which do not compare with that one.
     """
 
     count: int
@@ -160,6 +162,7 @@ class EvaluationEntry:
     best_step: int | None
     best_loss: float | None
     best_kept: bool
+    other_samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,6 +229,9 @@ def _evaluation(found: EvaluationEntry | None) -> Iterator[str]:
     if found.best_loss is not None:
         kept = "its checkpoint is kept" if found.best_kept else "its checkpoint is not there"
         yield f"  the lowest at step {found.best_step}: loss {found.best_loss:.4f}, {kept}"
+    if found.other_samples:
+        were = _count(found.other_samples, "was", "were")
+        yield f"  {were} over other held-out samples, and compare with none of these"
 
 
 def _drill(drill: DrillEntry) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tests.support.user_factories import Numbers
 
 from stormsail.platform.messages import World
 from stormsail.workers.batches import collate
-from stormsail.workers.evaluation import Evaluator, evaluated_ids, mean_loss
+from stormsail.workers.evaluation import Evaluator, eval_set, evaluated_ids, mean_loss
 
 WORLD = World(1, 0, 1, "127.0.0.1", 1)
 
@@ -27,6 +27,15 @@ def test_the_samples_are_different_ones_spread_over_all_that_are_held_out(held_o
     assert ids[0] == 0
     assert gaps.min() >= 1
     assert gaps.max() - gaps.min() <= 1
+
+
+def test_what_is_evaluated_has_another_name_when_the_samples_or_the_choice_of_them_change() -> None:
+    ids = evaluated_ids(100, 10)
+    named = {
+        eval_set(*of) for of in (("d", ids), ("e", ids), ("d", evaluated_ids(100, 11)), ("d", evaluated_ids(99, 10)))
+    }
+    assert len(named) == 4
+    assert eval_set("d", evaluated_ids(100, 10)) == eval_set("d", ids)
 
 
 def test_the_mean_is_over_tokens_whichever_rank_had_them() -> None:

@@ -395,10 +395,12 @@ class TestEvaluation:
         assert losses == sorted(losses, reverse=True)
 
     def test_the_loss_belongs_to_the_state_that_is_saved_after_it(self, evaluated: Rank, straight: Rank) -> None:
-        said = {fields["step"]: fields["loss"] for kind, fields in evaluated.lines if kind == "evaluation.finished"}
+        told = [fields for kind, fields in evaluated.lines if kind == "evaluation.finished"]
+        said = {fields["step"]: fields["loss"] for fields in told}
         for step in (5, 10, 12):
             ref = CheckpointRef(1, step)
             assert load_commit(evaluated.store, ref).eval_loss == said[step]
+            assert load_commit(evaluated.store, ref).eval_set == told[0]["eval_set"]
             assert load_manifest(evaluated.store, ref).meta.eval_loss == said[step]
             assert load_commit(straight.store, ref).eval_loss is None
 
