@@ -13,6 +13,7 @@ from stormsail.platform.messages import CheckpointRef, LrEvent
 from stormsail.supervisor.ladder import LadderState
 
 OUTCOMES = {"run.finished": "finished", "run.stopped": "stopped", "run.exhausted": "exhausted", "run.failed": "failed"}
+_NO_EVALUATION = {*OUTCOMES, "evaluation.finished", "fault.detected", "attempt.started"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,19 @@ class CommittedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluating:
+    """An evaluation that is under way.
+
+    Attributes:
+        step: Global batches consumed by the state.
+        since_s: When it began, in seconds since the epoch.
+    """
+
+    step: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The run so far.
 
@@ -45,6 +59,7 @@ class Record:
         corrupt: Checkpoints that failed verification; never chosen again.
         deleted: Checkpoints that retention removed.
         evaluations: What was evaluated and has a finite loss, in order.
+        evaluating: What is being evaluated now, or None.
         lr_events: What was decided about the learning rate.
         skip: Sample ranges left out of the data order.
         ladder: The ladder's state.
@@ -66,6 +81,7 @@ class Record:
     corrupt: frozenset[CheckpointRef] = frozenset()
     deleted: frozenset[CheckpointRef] = frozenset()
     evaluations: tuple[Evaluated, ...] = ()
+    evaluating: Evaluating | None = None
     lr_events: tuple[LrEvent, ...] = ()
     skip: tuple[tuple[int, int], ...] = ()
     ladder: LadderState = field(default_factory=LadderState)
@@ -89,6 +105,8 @@ def fold(events: Iterable[Event], record: Record | None = None) -> Record:
 
 def apply(record: Record, event: Event) -> Record:
     """The record after one more event; kinds that change nothing are passed over."""
+    if event.kind in _NO_EVALUATION:
+        record = replace(record, evaluating=None)
     if event.kind in OUTCOMES:
         return replace(record, outcome=OUTCOMES[event.kind], exit_code=int(_data(event).get("exit_code", 0)))
     handler = _HANDLERS.get(event.kind)
@@ -185,6 +203,10 @@ def _formed(record: Record, event: Event) -> Record:
     return replace(record, data_digest=record.data_digest or str(_data(event)["data_digest"]))
 
 
+def _evaluating(record: Record, event: Event) -> Record:
+    return replace(record, evaluating=Evaluating(event.step or 0, event.time_s))
+
+
 def _evaluated(record: Record, event: Event) -> Record:
     found = evaluated_in(_data(event), event.step)
     return record if found is None else replace(record, evaluations=(*record.evaluations, found))
@@ -209,5 +231,6 @@ _HANDLERS = {
     "checkpoint.corrupt": _corrupt,
     "checkpoint.deleted": _deleted,
     "drill.fired": _fired,
+    "evaluation.begun": _evaluating,
     "evaluation.finished": _evaluated,
 }

@@ -140,6 +140,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
         f"FP32 window ended at step {e.step} (computed in {d['window_dtype']}), back to {d['precision']}; {d['verdict']}"
     ),
     "episode.closed": lambda e, d: f"episode {d['episode']} closed at step {e.step}: healthy again",
+    "evaluation.begun": lambda e, _d: f"evaluating after step {e.step}",
     "evaluation.finished": _evaluated,
     "checkpoint.committed": _committed,
     "checkpoint.good": lambda e, d: f"checkpoint {d['generation']}/{e.step} is known good",
@@ -225,6 +226,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "run.failed": lambda _e, d: f"failed: {d['error']}",
 }
 _QUIET = {
+    "evaluation.begun",
     "checkpoint.committed",
     "checkpoint.good",
     "checkpoint.deleted",

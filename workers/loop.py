@@ -353,6 +353,8 @@ class StepLoop:
         """Evaluate the state that the run has come to (collective)."""
         step = self.session.position.step
         self.beat.at(Phase.EVALUATE, step)
+        if self.world.rank == 0:
+            self.beat.line("evaluation.begun", step=step)
         with self.watch.aside():
             found = evaluator.evaluate(self.session.engine)
         self._evaluation = found

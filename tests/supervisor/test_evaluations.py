@@ -12,6 +12,7 @@ from tests.support.run_kit import Staff, beat, lost_process, small_config
 from stormsail.platform.checkpoint.evaluated import Evaluated
 from stormsail.platform.checkpoint.lines import Generation
 from stormsail.platform.journal import Journal
+from stormsail.platform.messages import Phase
 from stormsail.supervisor.evaluations import is_lowest
 from stormsail.supervisor.phases import RunEvent
 from stormsail.supervisor.record import Record
@@ -60,7 +61,12 @@ def test_the_journal_says_of_each_whether_it_was_the_lowest_so_far(tmp_path: Pat
     staff.ledger.move(RunEvent.FAULT)
     staff.decider.decide(lost_process(45))
     say(5, 20, 2.8, generation=2)
+    staff.hearing.heartbeat(beat(phase=Phase.EVALUATE, step=30, generation=2))
+    staff.ledger.move(RunEvent.STEPPING)
+    waiting = staff.hearing.waiting()
     staff.close()
+    assert waiting is not None
+    assert waiting.what == "the evaluation after step 30"
     told = [(event.step, event.data["lowest"]) for event in Journal.read(staff.store) if "lowest" in event.data]
     assert told == [(10, True), (20, False), (30, True), (40, False), (20, True)]
     assert [found.step for found in staff.ledger.record.evaluations] == [10, 30, 40, 20]

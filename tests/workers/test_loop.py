@@ -389,6 +389,7 @@ class TestEvaluation:
     def test_it_takes_place_when_due_and_at_the_end_and_is_said_once(self, evaluated: Rank) -> None:
         said = [fields for kind, fields in evaluated.lines if kind == "evaluation.finished"]
         assert [fields["step"] for fields in said] == [5, 10, 12]
+        assert [fields["step"] for kind, fields in evaluated.lines if kind == "evaluation.begun"] == [5, 10, 12]
         assert {fields["samples"] for fields in said} == {7}
         assert {fields["tokens"] for fields in said} == {7 * SEQUENCE}
         losses = [fields["loss"] for fields in said]
