@@ -355,6 +355,7 @@ class StepLoop:
         self.beat.at(Phase.EVALUATE, step)
         if self.world.rank == 0:
             self.beat.line("evaluation.begun", step=step)
+        self.injector.during_evaluation(step)
         with self.watch.aside():
             found = evaluator.evaluate(self.session.engine)
         self._evaluation = found
