@@ -160,6 +160,12 @@ def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
     wanted = _wanted(place, spoken, newest_first(live_refs(list_generations(store), commits)), commits)
     existing = {commit.ref for commit in commits}
     found = next((ref for ref in wanted if ref in existing), None)
+    if found is None and spoken == "best" and not evaluated_commits(commits):
+        raise CheckpointError(
+            "there is no best checkpoint: no saved state was evaluated, or none had a finite loss",
+            where=place.address.url,
+            todo="name another one, `newest`, `good` or STEP; a run with eval.every_steps is evaluated",
+        )
     if found is None:
         raise CheckpointError(
             f"there is no checkpoint {spoken}",

@@ -96,7 +96,8 @@ def _twin(event: Event, data: Mapping[str, Any]) -> str:
 
 
 def _evaluated(event: Event, data: Mapping[str, Any]) -> str:
-    what = "no finite loss" if data["loss"] is None else f"loss {data['loss']:.4f}"
+    nothing = "no finite loss" if data["tokens"] else "no loss, as every token is masked out,"
+    what = nothing if data["loss"] is None else f"loss {data['loss']:.4f}"
     lowest = ", the lowest so far" if data["lowest"] else ""
     unsaved = f"; no checkpoint holds {data['unsaved']}" if data["unsaved"] else ""
     return f"evaluated at step {event.step}: {what} over {data['samples']} samples in {data['took_s']:.1f} s{lowest}{unsaved}"

@@ -20,7 +20,8 @@ def evaluation_entry(events: Sequence[EventLike], lineage: Lineage) -> Evaluatio
         events: The journal.
         lineage: Says what belongs to that line.
     """
-    found = [event for event in events if event.kind == _KIND and lineage.holds(*_state(event))]
+    all_lines = [event for event in events if event.kind == _KIND]
+    found = [event for event in all_lines if lineage.holds(*_state(event))]
     if not found:
         return None
     finite = [item for item in (evaluated_in(event.data, step_of(event)) for event in found) if item is not None]
@@ -32,6 +33,8 @@ def evaluation_entry(events: Sequence[EventLike], lineage: Lineage) -> Evaluatio
         best_step=None if best is None else best.step,
         best_loss=None if best is None else best.loss,
         best_kept=best is not None and (best.generation, best.step) in _kept(events),
+        best_damaged=best is not None and (best.generation, best.step) in _damaged(events),
+        thrown_away=len(all_lines) - len(found),
         other_samples=0 if best is None else sum(item.eval_set != best.eval_set for item in finite),
     )
 
@@ -50,6 +53,10 @@ def _state(event: EventLike) -> tuple[int, int]:
     """Generation and step of the state that an event is about."""
     generation = whole(event.data, "generation")
     return event.generation if generation is None else generation, step_of(event) or 0
+
+
+def _damaged(events: Sequence[EventLike]) -> set[tuple[int, int]]:
+    return {_state(event) for event in events if event.kind == "checkpoint.corrupt"}
 
 
 def _kept(events: Sequence[EventLike]) -> set[tuple[int, int]]:

@@ -153,6 +153,8 @@ class EvaluationEntry:
             finite.
         best_loss: Its loss, in nats.
         best_kept: Whether its checkpoint was committed and is still there.
+        best_damaged: Whether its checkpoint failed verification.
+        thrown_away: Evaluations of states that the run does not stand on any more, besides `count`.
         other_samples: Evaluations over other samples, which do not compare with that one.
     """
 
@@ -162,6 +164,8 @@ class EvaluationEntry:
     best_step: int | None
     best_loss: float | None
     best_kept: bool
+    best_damaged: bool = False
+    thrown_away: int = 0
     other_samples: int = 0
 
 

@@ -126,7 +126,7 @@ def test_without_a_terminal_every_tenth_step_is_a_line(out: io.StringIO) -> None
 
 def test_the_time_that_is_left_holds_the_evaluations_that_are_left(out: io.StringIO) -> None:
     config = small_config(eval={"every_steps": 10})
-    found = happened("evaluation.finished", took_s=20.0, loss=None, samples=4, lowest=False, unsaved="")
+    found = happened("evaluation.finished", took_s=20.0, loss=None, samples=4, tokens=9, lowest=False, unsaved="")
     rows = [step_row(9, time_s=1000.0)]
     follow(Script([snapshot(events=[found], rows=rows, over=True)]), Screen(config, out=out))
     assert "ETA 1m03s" in out.getvalue()  # of steps 20, 30 and 40

@@ -106,7 +106,7 @@ def test_what_is_not_judged_yet_may_be_the_best_one(played: Callable[[Callable[[
 
 
 def test_a_run_that_was_never_evaluated_has_no_best_one(past: RunPlace) -> None:
-    with pytest.raises(CheckpointError, match="there is no checkpoint best"):
+    with pytest.raises(CheckpointError, match="there is no best checkpoint: no saved state was evaluated"):
         find_ref(past, "best")
 
 

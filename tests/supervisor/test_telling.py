@@ -69,7 +69,12 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
         ),
         (
             "evaluation.finished",
-            {"loss": 1.842, "samples": 256, "took_s": 3.14, "lowest": True, "unsaved": ""},
+            {"loss": None, "samples": 256, "tokens": 0, "took_s": 3.14, "lowest": False, "unsaved": ""},
+            "evaluated at step 7: no loss, as every token is masked out, over 256 samples in 3.1 s",
+        ),
+        (
+            "evaluation.finished",
+            {"loss": 1.842, "samples": 256, "tokens": 9, "took_s": 3.14, "lowest": True, "unsaved": ""},
             "evaluated at step 7: loss 1.8420 over 256 samples in 3.1 s, the lowest so far",
         ),
         (
@@ -77,6 +82,7 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
             {
                 "loss": None,
                 "samples": 256,
+                "tokens": 9,
                 "took_s": 3.14,
                 "lowest": False,
                 "unsaved": "the buffer norm.mean",

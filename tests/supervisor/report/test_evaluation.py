@@ -54,6 +54,12 @@ def test_a_checkpoint_that_was_removed_is_not_kept() -> None:
     assert "its checkpoint is not there" in render_report(report)
 
 
+def test_a_checkpoint_that_failed_verification_is_damaged() -> None:
+    tape = three_times()
+    tape.note("checkpoint.corrupt", step=20, generation=1, problem="torn")
+    assert "its checkpoint is damaged" in render_report(report_of(tape))
+
+
 def test_its_time_is_neither_productive_nor_lost() -> None:
     report = report_of(three_times())
     assert (report.evaluate_s, report.productive_s, report.stall_s, report.replay_s) == (6.0, 30.0, 0.0, 0.0)
@@ -64,9 +70,11 @@ def test_what_was_rolled_back_counts_no_more() -> None:
     tape = three_times()
     tape.restored(CheckpointRef(1, 10))
     tape.again(10, 30, 31)
-    found = report_of(tape).evaluation
+    report = report_of(tape)
+    found = report.evaluation
     assert found is not None
-    assert (found.count, found.best_step, found.best_loss) == (1, 10, 3.0)
+    assert (found.count, found.thrown_away, found.best_step, found.best_loss) == (1, 2, 10, 3.0)
+    assert "Evaluation: 1 time (2 more of states that were thrown away), the last at step 10" in render_report(report)
 
 
 def test_the_lowest_one_is_one_over_the_samples_that_are_evaluated_now() -> None:
