@@ -268,7 +268,7 @@ def _evaluation_plan(config: RunConfig) -> EvaluationPlan | None:
         return None
     per_pass = config.train.micro_batch * config.cluster.workers
     return EvaluationPlan(
-        count=math.ceil(config.train.steps / section.every_steps),
+        count=section.count(0, last=config.train.steps),
         samples=section.samples,
         micro_steps=None if section.samples is None else math.ceil(section.samples / per_pass),
     )

@@ -220,7 +220,8 @@ def stop(
         emit(f"run {found.place.name} is already {outcome}")
     else:
         emit(
-            f"run {found.place.name} stops after its current step; follow it with `stormsail attach {found.place.name}`"
+            f"run {found.place.name} stops after its current step, or after the next one if it is being evaluated; "
+            f"follow it with `stormsail attach {found.place.name}`"
         )
 
 

@@ -1,26 +1,28 @@
-"""Which evaluation of the present line was the best; pure."""
+"""Whether an evaluation is the best one of the present line so far; pure."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
+from typing import Any
 
+from stormsail.platform.checkpoint.evaluated import evaluated_in, lowest
 from stormsail.platform.checkpoint.lines import live_refs
-from stormsail.platform.messages import CheckpointRef
-from stormsail.supervisor.record import Evaluated, Record
+from stormsail.supervisor.record import Record
 
 
-def best_evaluation(record: Record) -> Evaluated | None:
-    """The lowest evaluation on the live line, the oldest of equal ones; None where nothing was evaluated.
+def is_lowest(fields: Mapping[str, Any], record: Record) -> bool:
+    """Whether a new one is below all that the live line has seen before over the same samples.
+
+    Args:
+        fields: What rank 0 says of it; a loss that is not finite never is.
+        record: What was known before.
 
     Raises:
         CheckpointError: The generations do not form a line.
     """
-    live = live_refs(record.generations, record.evaluations)
-    on_line = [found for found in record.evaluations if CheckpointRef(found.generation, found.step) in live]
-    return min(on_line, key=lambda found: (found.loss, found.step), default=None)
-
-
-def is_lowest(loss: float | None, record: Record) -> bool:
-    """Whether a new loss is below all that the live line has seen before; one that is None, not finite, never is."""
-    before = best_evaluation(record)
-    return loss is not None and loss < (math.inf if before is None else before.loss)
+    found = evaluated_in(fields, fields["step"])
+    if found is None:
+        return False
+    known = [*record.evaluations, found]
+    live = live_refs(record.generations, known)
+    return lowest(item for item in known if item.ref in live) is found

@@ -82,10 +82,13 @@ class Screen:
         self._recent: deque[StepRow] = deque(maxlen=_AVERAGE_OVER)
         self._line = ""
         self._told_wait = ""
+        self._evaluation_s = 0.0
 
     def show(self, snapshot: Snapshot) -> None:
         """Show what is new."""
         for event in snapshot.events:
+            if event.kind == "evaluation.finished":
+                self._evaluation_s = float(event.data["took_s"])  # type: ignore[arg-type] # what its kind promises
             text = telling.tell(event)
             if text is not None and not telling.is_quiet(event):
                 self._above(f"{telling.clock(event.time_s)} {self._label}{text}")
@@ -120,6 +123,7 @@ class Screen:
         seconds = sum(item.step_s for item in self._recent) or row.step_s
         rate = sum(item.tokens for item in self._recent) / seconds
         left = (self._config.train.steps - row.step - 1) * seconds / max(1, len(self._recent))
+        left += self._config.eval.count(row.step + 1, last=self._config.train.steps) * self._evaluation_s
         factor = f" (x{row.lr_factor:.2f})" if row.lr_factor != 1.0 else ""
         outcome = "" if row.outcome == "applied" else f"  {row.outcome}"
         skipped = row.step + 1 - row.applied

@@ -23,7 +23,7 @@ from stormsail.supervisor.membership import Membership
 from stormsail.supervisor.phases import RunEvent, RunPhase
 from stormsail.supervisor.progress import Progress
 from stormsail.supervisor.watch import hang
-from stormsail.supervisor.watch.waiting import Wait, describe
+from stormsail.supervisor.watch.waiting import Wait, describe, describe_evaluation
 
 _PLACEMENT_WAIT_S = 2.0
 
@@ -169,9 +169,11 @@ class Hearing:
             return self._watched
 
     def waiting(self) -> Wait | None:
-        """What holds up the first step of the attempt, or None; takes no lock of the ledger's."""
-        if not self._answering.listening or self._ledger.phase not in (RunPhase.STARTING, RunPhase.RECOVERING):
+        """What holds up the first step of the attempt, or an evaluation, or None; takes no lock of the ledger's."""
+        if not self._answering.listening:
             return None
+        if self._ledger.phase not in (RunPhase.STARTING, RunPhase.RECOVERING):
+            return describe_evaluation(self._watched, self._limits, now_s=time.monotonic())
         return describe(
             self._watched,
             self._limits,
@@ -216,7 +218,7 @@ class Hearing:
             if kind == "replay.finished":
                 fields |= self._replay_ended()
             if kind == "evaluation.finished":
-                fields["lowest"] = evaluations.is_lowest(fields["loss"], self._ledger.record)
+                fields["lowest"] = evaluations.is_lowest(fields, self._ledger.record)
             self._ledger.note(kind, **fields)
         self._last_line[key] = number  # now: what could not be noted, as the disk was full, is said again
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from stormsail.platform.checkpoint.collector import collect, collect_litter
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.evaluated import evaluated_commits
 from stormsail.platform.checkpoint.folding import drop_original, folded, freed
 from stormsail.platform.checkpoint.keys import LOG
 from stormsail.platform.checkpoint.leases import LeaseWatch
@@ -68,14 +69,9 @@ def retention_plan(
         pinned=pinned,
         held=held,
         times={commit.ref: commit.time_s for commit in commits},
-        losses=losses_of(commits),
+        evaluated=evaluated_commits(commits),
         bases={commit.ref: commit.base for commit in commits if commit.base is not None and commit.ref not in freed},
     )
-
-
-def losses_of(commits: Iterable[Commit]) -> dict[CheckpointRef, float]:
-    """What the evaluated ones lost on held-out samples."""
-    return {commit.ref: commit.eval_loss for commit in commits if commit.eval_loss is not None}
 
 
 class Keeper:

@@ -42,7 +42,7 @@ class Snapshot:
         phase: What the run does.
         over: Whether the supervisor has nothing more to do.
         error: Why the supervisor itself gave up, or None.
-        waiting: What holds up the first step, or None.
+        waiting: What holds up the first step, or an evaluation, or None.
     """
 
     events: tuple[Event, ...]

@@ -57,6 +57,7 @@ def status_of(run: ReadRun) -> dict[str, Any]:
     newest = usable[-1].ref if usable else None
     good = next((candidate.ref for candidate in reversed(usable) if candidate.good), None)
     episode = run.record.ladder.numeric or run.record.ladder.infra
+    doing = run.record.evaluating
     return {
         "run": run.place.name,
         "incarnation": run.place.incarnation,
@@ -77,6 +78,7 @@ def status_of(run: ReadRun) -> dict[str, Any]:
         "skip": [list(pair) for pair in run.record.skip],
         "newest_checkpoint": None if newest is None else f"{newest.generation}/{newest.step}",
         "newest_good_checkpoint": None if good is None else f"{good.generation}/{good.step}",
+        "evaluating": None if doing is None else {"step": doing.step, "since_s": doing.since_s},
         "updated_s": run.events[-1].time_s if run.events else None,
     }
 
@@ -96,6 +98,9 @@ def render_status(state: dict[str, Any]) -> str:
         f"  newest       {state['newest_checkpoint'] or 'no checkpoint yet'}",
         f"  known good   {state['newest_good_checkpoint'] or 'none yet'}",
     ]
+    if state["evaluating"]:
+        doing = state["evaluating"]
+        lines.insert(2, f"  evaluating   after step {doing['step']}, since {telling.clock(doing['since_s'])}")
     if state["skip"]:
         lines.append(f"  skipped data {state['skip']} (sample positions)")
     return "\n".join(lines)

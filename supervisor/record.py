@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stormsail.platform.checkpoint.evaluated import Evaluated, evaluated_in
 from stormsail.platform.checkpoint.lines import Generation
 from stormsail.platform.journal_events import Event
 from stormsail.platform.messages import CheckpointRef, LrEvent
 from stormsail.supervisor.ladder import LadderState
 
 OUTCOMES = {"run.finished": "finished", "run.stopped": "stopped", "run.exhausted": "exhausted", "run.failed": "failed"}
+_NO_EVALUATION = {*OUTCOMES, "evaluation.finished", "fault.detected", "attempt.started"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,16 @@ class CommittedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
-    """A state that was evaluated, on any line.
+class Evaluating:
+    """An evaluation that is under way.
 
     Attributes:
-        generation: Generation that came to it.
-        step: Global batches consumed.
-        loss: On held-out samples, in nats; finite.
+        step: Global batches consumed by the state.
+        since_s: When it began, in seconds since the epoch.
     """
 
-    generation: int
     step: int
-    loss: float
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Record:
         good: Checkpoints known good.
         corrupt: Checkpoints that failed verification; never chosen again.
         deleted: Checkpoints that retention removed.
-        evaluations: What was evaluated, in order.
+        evaluations: What was evaluated and has a finite loss, in order.
+        evaluating: What is being evaluated now, or None.
         lr_events: What was decided about the learning rate.
         skip: Sample ranges left out of the data order.
         ladder: The ladder's state.
@@ -80,6 +81,7 @@ class Record:
     corrupt: frozenset[CheckpointRef] = frozenset()
     deleted: frozenset[CheckpointRef] = frozenset()
     evaluations: tuple[Evaluated, ...] = ()
+    evaluating: Evaluating | None = None
     lr_events: tuple[LrEvent, ...] = ()
     skip: tuple[tuple[int, int], ...] = ()
     ladder: LadderState = field(default_factory=LadderState)
@@ -103,6 +105,8 @@ def fold(events: Iterable[Event], record: Record | None = None) -> Record:
 
 def apply(record: Record, event: Event) -> Record:
     """The record after one more event; kinds that change nothing are passed over."""
+    if event.kind in _NO_EVALUATION:
+        record = replace(record, evaluating=None)
     if event.kind in OUTCOMES:
         return replace(record, outcome=OUTCOMES[event.kind], exit_code=int(_data(event).get("exit_code", 0)))
     handler = _HANDLERS.get(event.kind)
@@ -199,12 +203,13 @@ def _formed(record: Record, event: Event) -> Record:
     return replace(record, data_digest=record.data_digest or str(_data(event)["data_digest"]))
 
 
+def _evaluating(record: Record, event: Event) -> Record:
+    return replace(record, evaluating=Evaluating(event.step or 0, event.time_s))
+
+
 def _evaluated(record: Record, event: Event) -> Record:
-    data = _data(event)
-    if data["loss"] is None:
-        return record
-    found = Evaluated(int(data["generation"]), event.step or 0, float(data["loss"]))
-    return replace(record, evaluations=(*record.evaluations, found))
+    found = evaluated_in(_data(event), event.step)
+    return record if found is None else replace(record, evaluations=(*record.evaluations, found))
 
 
 def _stop_requested(record: Record, event: Event) -> Record:
@@ -226,5 +231,6 @@ _HANDLERS = {
     "checkpoint.corrupt": _corrupt,
     "checkpoint.deleted": _deleted,
     "drill.fired": _fired,
+    "evaluation.begun": _evaluating,
     "evaluation.finished": _evaluated,
 }

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.evaluated import best_of, evaluated_commits
 from stormsail.platform.checkpoint.folding import folded
 from stormsail.platform.checkpoint.keys import LOG, PACKS, PARTS, owner_of
 from stormsail.platform.checkpoint.lines import Generation, list_generations, live_refs, newest_first
 from stormsail.platform.checkpoint.log_line import Logged, logged, reach
 from stormsail.platform.checkpoint.manifest import Commit
 from stormsail.platform.checkpoint.pins import pins
-from stormsail.platform.checkpoint.retention import best_of, standing
+from stormsail.platform.checkpoint.retention import standing
 from stormsail.platform.errors import CheckpointError, ConfigError
 from stormsail.platform.journal import Journal
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.runs import RunPlace
 from stormsail.platform.storage.store import ObjectStore
 from stormsail.supervisor import telling
-from stormsail.supervisor.keeping import losses_of
 from stormsail.supervisor.record import fold
 
 _MB = 1_000_000
@@ -37,7 +37,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
     log = logged(info.key for info in store.list(LOG))
     sizes = {commit.ref: commit.stored_bytes for commit in scan.commits}
     folds, pinned = folded(store), pins(store)
-    best = best_of(standing(live - record.corrupt, record.good), losses_of(scan.commits))
+    best = best_of(evaluated_commits(scan.commits), standing(live - record.corrupt, record.good))
     rows = [
         {
             "generation": commit.generation,
@@ -50,6 +50,7 @@ def list_shelf(place: RunPlace) -> list[dict[str, Any]]:
             "folded": commit.ref in folds,
             "pinned": commit.ref in pinned,
             "eval_loss": commit.eval_loss,
+            "eval_set": commit.eval_set,
             "best": commit.ref == best,
             "digest": commit.root,
             "time_s": commit.time_s,
@@ -88,6 +89,7 @@ def _without_state(generation: int | None, step: int | None, state: str, key: st
         "folded": False,
         "pinned": False,
         "eval_loss": None,
+        "eval_set": None,
         "best": False,
         "digest": key,
         "time_s": None,
@@ -158,6 +160,12 @@ def find_ref(place: RunPlace, spoken: str) -> CheckpointRef:
     wanted = _wanted(place, spoken, newest_first(live_refs(list_generations(store), commits)), commits)
     existing = {commit.ref for commit in commits}
     found = next((ref for ref in wanted if ref in existing), None)
+    if found is None and spoken == "best" and not evaluated_commits(commits):
+        raise CheckpointError(
+            "there is no best checkpoint: no saved state was evaluated, or none had a finite loss",
+            where=place.address.url,
+            todo="name another one, `newest`, `good` or STEP; a run with eval.every_steps is evaluated",
+        )
     if found is None:
         raise CheckpointError(
             f"there is no checkpoint {spoken}",
@@ -176,7 +184,7 @@ def _wanted(place: RunPlace, spoken: str, live: list[CheckpointRef], commits: It
         return [ref for ref in live if ref in good]
     if spoken == "best":
         record = fold(Journal.read(place.store()))
-        best = best_of(standing(set(live) - record.corrupt, record.good), losses_of(commits))
+        best = best_of(evaluated_commits(commits), standing(set(live) - record.corrupt, record.good))
         return [] if best is None else [best]
     match = _SPOKEN.fullmatch(spoken)
     if match is None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from stormsail.platform.checkpoint.commits import scan_commits
+from stormsail.platform.checkpoint.evaluated import best_of, evaluated_commits
 from stormsail.platform.checkpoint.folding import folded, freed
 from stormsail.platform.checkpoint.leases import LeaseWatch
 from stormsail.platform.checkpoint.lines import list_generations, live_refs
 from stormsail.platform.checkpoint.pins import pins
-from stormsail.platform.checkpoint.retention import best_of
 from stormsail.platform.config.dump import parse_dump
 from stormsail.platform.journal import Journal
 from stormsail.platform.runs import RunPlace
-from stormsail.supervisor.keeping import losses_of, retention_plan
+from stormsail.supervisor.keeping import retention_plan
 from stormsail.supervisor.record import fold
 
 _MB = 1_000_000
@@ -40,7 +40,7 @@ def plan_shelf(place: RunPlace) -> list[dict[str, Any]]:
         held=LeaseWatch().held(store),
         freed=without_base,
     )
-    best = best_of(live & (record.good - record.corrupt), losses_of(commits))
+    best = best_of(evaluated_commits(commits), live & (record.good - record.corrupt))
     needed = {commit.base for commit in commits if commit.ref in plan.keep and commit.ref not in without_base}
     return [
         {

@@ -96,9 +96,11 @@ def _twin(event: Event, data: Mapping[str, Any]) -> str:
 
 
 def _evaluated(event: Event, data: Mapping[str, Any]) -> str:
-    what = "no finite loss" if data["loss"] is None else f"loss {data['loss']:.4f}"
+    nothing = "no finite loss" if data["tokens"] else "no loss, as every token is masked out,"
+    what = nothing if data["loss"] is None else f"loss {data['loss']:.4f}"
     lowest = ", the lowest so far" if data["lowest"] else ""
-    return f"evaluated at step {event.step}: {what} over {data['samples']} samples in {data['took_s']:.1f} s{lowest}"
+    unsaved = f"; no checkpoint holds {data['unsaved']}" if data["unsaved"] else ""
+    return f"evaluated at step {event.step}: {what} over {data['samples']} samples in {data['took_s']:.1f} s{lowest}{unsaved}"
 
 
 def _on_rank(rank: int) -> str:
@@ -139,6 +141,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
         f"FP32 window ended at step {e.step} (computed in {d['window_dtype']}), back to {d['precision']}; {d['verdict']}"
     ),
     "episode.closed": lambda e, d: f"episode {d['episode']} closed at step {e.step}: healthy again",
+    "evaluation.begun": lambda e, _d: f"evaluating after step {e.step}",
     "evaluation.finished": _evaluated,
     "checkpoint.committed": _committed,
     "checkpoint.good": lambda e, d: f"checkpoint {d['generation']}/{e.step} is known good",
@@ -224,6 +227,7 @@ _TELLERS: dict[str, Callable[[Event, Mapping[str, Any]], str]] = {
     "run.failed": lambda _e, d: f"failed: {d['error']}",
 }
 _QUIET = {
+    "evaluation.begun",
     "checkpoint.committed",
     "checkpoint.good",
     "checkpoint.deleted",

@@ -81,9 +81,15 @@ class CheckedSource:
                 f"held_out() returned {describe(found)}, expected a data source with samples(), sample(index) and digest "
                 f"(missing: {', '.join(missing)})"
             )
-        return CheckedSource(
+        held_out = CheckedSource(
             cast("DataSource", found), self._section, where=self._where, name=f"{self._name}: held_out()"
         )
+        if held_out.digest == self.digest:
+            raise self._wrong(
+                f"held_out() returned a data source with the digest of what is trained on, {self.digest!r}; samples that are not "
+                "trained on have another"
+            )
+        return held_out
 
     def check_once(self) -> None:
         """Try everything on the first sample, and that asking twice gives the same."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ class ZeroEngine:
         self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]
         self.pieces = tuple(_piece(name, p, rank) for name, p in self._parameters)
         self._can_be_saved = False
+        self._built_buffers = _buffer_sums(self.module)
         self._gradients: list[torch.Tensor] = []
         self.groups = LayerGroups.of([piece.name for piece in self.pieces])
         self.group_elements = self.groups.sums([math.prod(piece.shape) for piece in self.pieces])
@@ -165,6 +167,11 @@ class ZeroEngine:
         with _as_it_was(self._engine):
             self._engine.eval()
             return (factories.call_model(self._engine, tokens, targets, mask).float() * mask).cpu()
+
+    def changed_buffers(self) -> list[str]:
+        """Names of the buffers of the model's state that are not what they were when it was built; no checkpoint has any."""
+        now = _buffer_sums(self.module)
+        return [name for name, built in self._built_buffers.items() if now.get(name) != built]
 
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """This rank's shard of the reduced gradient, parameter by parameter: fp32, flat, without padding."""
@@ -457,6 +464,16 @@ def _as_it_was(module: nn.Module) -> Iterator[None]:
             part.training = mode
         for part, name, buffer, value in buffers:
             setattr(part, name, buffer if torch.equal(buffer, value) else buffer.copy_(value))
+
+
+def _buffer_sums(module: nn.Module) -> dict[str, int]:
+    """A checksum of each buffer that belongs to the module's state; what is registered as not persistent does not."""
+    saved = module.state_dict(keep_vars=True).keys()
+    return {
+        name: zlib.crc32(buffer.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        for name, buffer in module.named_buffers()
+        if name in saved
+    }
 
 
 def _with_nan(gradient: torch.Tensor) -> torch.Tensor:

@@ -65,11 +65,13 @@ class Injector:
                 self._fire(index, fault.kind, step)
                 raise DrillError(f"drill: an error in user code at step {step}")
 
+    def during_evaluation(self, step: int) -> None:
+        """Kill, if the evaluation of the state after so many steps is the one that must not get through."""
+        self._kill_during("evaluate", step)
+
     def during_save(self, step: int) -> None:
         """Kill, if the checkpoint of this step is the one that must not get through."""
-        for index, fault in enumerate(self._faults):
-            if isinstance(fault, KillFault) and fault.during == "save":
-                self._kill_if_due(index, fault, step)
+        self._kill_during("save", step)
 
     def lr_scale(self, step: int, *, lr_factor: float) -> float:
         """What the applied learning rate is multiplied by at this step; all ranks agree, it is a pure function."""
@@ -115,6 +117,11 @@ class Injector:
         if step == fault.step or times is not None:
             self._fire(index, fault.kind, step)
         return True
+
+    def _kill_during(self, what: str, step: int) -> None:
+        for index, fault in enumerate(self._faults):
+            if isinstance(fault, KillFault) and fault.during == what:
+                self._kill_if_due(index, fault, step)
 
     def _kill_if_due(self, index: int, fault: KillFault, step: int) -> None:
         if fault.step == step and self._due(index, fault.rank, times=1):

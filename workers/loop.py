@@ -15,7 +15,7 @@ from stormsail.platform.messages import Directive, Incident, Phase, StepRow
 from stormsail.workers import plan, vitals
 from stormsail.workers.batches import Batch, BatchReader, checksum
 from stormsail.workers.detect.verdict import VerdictKind
-from stormsail.workers.evaluation import Evaluator
+from stormsail.workers.evaluation import Evaluation, Evaluator
 from stormsail.workers.gradient_log import Facts, GradientLog, is_logged
 from stormsail.workers.heartbeat import HeartbeatThread, now_s
 from stormsail.workers.inject import Injector
@@ -77,7 +77,7 @@ class StepLoop:
         self.watch = Stopwatch()
         self.governor = self._fresh_governor()
         self.last_saved = -1
-        self._eval_loss: float | None = None
+        self._evaluation: Evaluation | None = None
         self._standing: plan.Plan = {}
         self._standing_digest = b""
 
@@ -267,7 +267,7 @@ class StepLoop:
     def obey(self, directive: Directive) -> None:
         """Do what was decided, on all ranks alike (collective)."""
         self.session.obey(directive)
-        self._eval_loss = None
+        self._evaluation = None
         self.last_saved = self.session.position.step
         self.judge.begin()
         self.governor = self._fresh_governor()
@@ -339,7 +339,7 @@ class StepLoop:
     def _between_steps(self, *, stop: bool = False) -> None:
         """What is due after a step: first the evaluation, as what it finds is saved with the state."""
         step = self.session.position.step
-        self._eval_loss = None
+        self._evaluation = None
         if self.session.is_rounded_at(step):
             # A function of the step alone, on all ranks: whether this save is then taken, or fails, is no matter.
             self.beat.at(Phase.SAVE, step)
@@ -353,9 +353,12 @@ class StepLoop:
         """Evaluate the state that the run has come to (collective)."""
         step = self.session.position.step
         self.beat.at(Phase.EVALUATE, step)
+        if self.world.rank == 0:
+            self.beat.line("evaluation.begun", step=step)
+        self.injector.during_evaluation(step)
         with self.watch.aside():
             found = evaluator.evaluate(self.session.engine)
-        self._eval_loss = found.loss
+        self._evaluation = found
         if self.world.rank == 0:
             self.beat.line(
                 "evaluation.finished",
@@ -380,7 +383,7 @@ class StepLoop:
             self.session.engine,
             generation=self.session.directive.generation,
             step=self.session.position.step,
-            meta=self.session.metadata(eval_loss=self._eval_loss) if self.world.rank == 0 else None,
+            meta=self.session.metadata(self._evaluation) if self.world.rank == 0 else None,
         )
         if taken:
             self.last_saved = self.session.position.step

@@ -29,6 +29,7 @@ from stormsail.workers.continuity import Continuity
 from stormsail.workers.detect.policy import Policy
 from stormsail.workers.detect.state import DetectorState
 from stormsail.workers.engine import ZeroEngine
+from stormsail.workers.evaluation import Evaluation
 from stormsail.workers.heartbeat import HeartbeatThread
 from stormsail.workers.measure import software
 
@@ -300,12 +301,13 @@ class Session:
             )
         self.directive = dataclasses.replace(self.directive, fp32_until=None, precision=self.config.train.precision)
 
-    def metadata(self, *, eval_loss: float | None = None) -> CheckpointMeta:
+    def metadata(self, evaluation: Evaluation | None = None) -> CheckpointMeta:
         """What a checkpoint of this moment holds besides the tensors.
 
         Args:
-            eval_loss: What this state lost on held-out samples, if it was evaluated.
+            evaluation: What was found of this state, if it was evaluated.
         """
+        loss = None if evaluation is None else evaluation.loss
         return CheckpointMeta(
             step=self.position.step,
             applied=self.position.applied,
@@ -319,7 +321,8 @@ class Session:
             optimizer=self.engine.optimizer_scalars(),
             rng={"counter": "seed, step, rank", "seed": self.config.seed},
             detector=self.detector.to_json(),
-            eval_loss=eval_loss,
+            eval_loss=loss,
+            eval_set=None if evaluation is None or loss is None else evaluation.eval_set,
             decided={
                 "lr_events": [dataclasses.asdict(event) for event in self.directive.lr_events],
                 "skip": [list(pair) for pair in self.directive.skip],

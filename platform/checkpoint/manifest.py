@@ -40,6 +40,7 @@ def _is_false(value: object) -> bool:
 OptionalDigest: TypeAlias = Annotated[DigestHex | None, Field(exclude_if=_is_none)]
 OptionalRef: TypeAlias = Annotated[CheckpointRef | None, Field(exclude_if=_is_none)]
 OptionalLoss: TypeAlias = Annotated[FiniteFloat | None, Field(exclude_if=_is_none)]
+OptionalSet: TypeAlias = Annotated[str | None, Field(pattern=r"^[0-9a-f]{16}$", exclude_if=_is_none)]
 FoldMark: TypeAlias = Annotated[bool, Field(exclude_if=_is_false)]
 JsonMap: TypeAlias = dict[str, JsonValue]
 
@@ -63,6 +64,7 @@ class CheckpointMeta(Record):
         decided: A copy of what the journal had decided, so that the checkpoint can be read alone.
         losses_finite: Whether the last losses were all finite.
         eval_loss: Loss of this state on held-out samples, in nats; None if it was not evaluated, or is not finite.
+        eval_set: Digest of which samples that is over; losses over others do not compare.
         extra: Anything else.
     """
 
@@ -81,6 +83,7 @@ class CheckpointMeta(Record):
     decided: JsonMap = Field(default_factory=dict)
     losses_finite: bool = True
     eval_loss: OptionalLoss = None
+    eval_set: OptionalSet = None
     extra: JsonMap = Field(default_factory=dict)
 
 
@@ -251,6 +254,7 @@ class Commit(Record):
         time_s: Seconds since the epoch by the committer's clock.
         base: The keyframe without which this checkpoint cannot be read, or None.
         eval_loss: As in its `CheckpointMeta`.
+        eval_set: As in its `CheckpointMeta`.
     """
 
     format: Literal[1] = FORMAT
@@ -268,6 +272,7 @@ class Commit(Record):
     time_s: float
     base: OptionalRef = None
     eval_loss: OptionalLoss = None
+    eval_set: OptionalSet = None
 
     @property
     def ref(self) -> CheckpointRef:

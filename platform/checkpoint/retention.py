@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from stormsail.platform.checkpoint.evaluated import Evaluated, best_of
 from stormsail.platform.checkpoint.lines import Committed, newest_first
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.messages import CheckpointRef
@@ -19,7 +19,7 @@ class Keep:
         last: The newest ones, at least 1.
         every_steps: The first one in each stretch of so many steps; None for none.
         every_s: The first one in each stretch of so many seconds, by the committers' clocks; None for none.
-        best: Whether the one with the lowest evaluation loss.
+        best: Whether the one with the lowest evaluation loss over the samples that the newest of them is over.
         ladder_steps: How far a rollback or an FP32 replay may want to go back.
     """
 
@@ -55,7 +55,7 @@ def retain(
     pinned: Collection[CheckpointRef] = (),
     held: Collection[CheckpointRef] = (),
     times: Mapping[CheckpointRef, float] | None = None,
-    losses: Mapping[CheckpointRef, float] | None = None,
+    evaluated: Iterable[Evaluated] = (),
     bases: Mapping[CheckpointRef, CheckpointRef] | None = None,
 ) -> RetentionPlan:
     """Decide by step numbers, never by names.
@@ -76,7 +76,7 @@ def retain(
         pinned: Kept until somebody unpins them.
         held: Kept for now: somebody reads them.
         times: When each was committed, in seconds since the epoch; for `rules.every_s`.
-        losses: What the evaluated ones lost on held-out samples; for `rules.best`.
+        evaluated: What the evaluated ones lost on held-out samples; for `rules.best`.
         bases: The keyframe of each checkpoint that cannot be read without it.
 
     Raises:
@@ -91,18 +91,12 @@ def retain(
     judged = [ref for ref in on_line if ref in good]
     lasting = existing & set(pinned) | _one_of_each(judged, rules, times or {})
     keep = lasting | existing & set(held)
-    best = best_of(judged, losses or {}) if rules.best else None
+    best = best_of(evaluated, set(judged)) if rules.best else None
     keep |= set() if best is None else {best}
     keep |= _kept_on_line(on_line, set(good), head_step, rules)
     keep |= _kept_off_line(existing - set(live))
     keep |= _needed_by(keep, bases or {}) & existing
     return RetentionPlan(_oldest_first(keep), _dependents_first(existing - keep, bases or {}), _oldest_first(lasting))
-
-
-def best_of(refs: Iterable[CheckpointRef], losses: Mapping[CheckpointRef, float]) -> CheckpointRef | None:
-    """The one with the lowest evaluation loss, the oldest of equal ones; None where none has a finite one."""
-    able = [ref for ref in refs if math.isfinite(losses.get(ref, math.nan))]
-    return min(able, key=lambda ref: (losses[ref], ref.step, ref.generation), default=None)
 
 
 def standing(live: Collection[CheckpointRef], good: Collection[CheckpointRef]) -> tuple[CheckpointRef, ...]:

@@ -138,6 +138,7 @@ def commit(
         time_s=time_s,
         base=manifest.base,
         eval_loss=manifest.meta.eval_loss,
+        eval_set=manifest.meta.eval_set,
     )
     key = commit_key(record.ref)
     go_on()

@@ -15,13 +15,15 @@ FaultTimes = Annotated[Positive | None, Field(description="fire only this many t
 
 
 class KillFault(Section):
-    """SIGKILL one rank, once: at the start of a step, or while the checkpoint of a step is on its way."""
+    """SIGKILL one rank, once: at the start of a step, in the evaluation of its state, or while that is being saved."""
 
     kind: Literal["kill"]
     step: FaultStep
     rank: FaultRank = 0
-    during: Literal["step", "save"] = Field(
-        "step", description="`save`: after this rank wrote its part of the checkpoint of `step`, before it is committed"
+    during: Literal["step", "evaluate", "save"] = Field(
+        "step",
+        description="`evaluate`: when the evaluation of the state after `step` steps has begun; `save`: after this rank wrote its "
+        "part of the checkpoint of `step`, before it is committed",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pydantic import Field, ValidationError
@@ -30,6 +31,17 @@ class EvalSection(Section):
             last: Steps of the whole run.
         """
         return self.every_steps is not None and step > 0 and (step % self.every_steps == 0 or step == last)
+
+    def count(self, after: int, *, last: int) -> int:
+        """How many evaluations there are after the state of so many steps.
+
+        Args:
+            after: Steps done; the state itself does not count.
+            last: Steps of the whole run.
+        """
+        if self.every_steps is None or after >= last:
+            return 0
+        return math.ceil(last / self.every_steps) - after // self.every_steps
 
     def contradictions(self, data: DataSection, checkpoint: CheckpointSection) -> Iterator[str]:
         """What cannot all be meant here, one line each, beginning with the full key to change."""

@@ -56,7 +56,7 @@ class ShardSource:
                 f"holds {dataset.spec.tokens} tokens, too few for one sample of data.sequence_tokens {sequence_tokens}"
                 + (f" besides a holdout of {holdout}" if holdout else ""),
                 where=str(dataset.folder),
-                todo="Use shorter samples or more data.",
+                todo="Lower data.args.holdout." if self._all else "Use shorter samples or more data.",
             )
         self.dataset = dataset
         self.sequence_tokens = sequence_tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stormsail.platform.checkpoint.evaluated import evaluated_in, lowest
 from stormsail.supervisor.report.fields import EventLike, real, step_of, whole
 from stormsail.supervisor.report.lineage import Lineage
 from stormsail.supervisor.report.model import EvaluationEntry
@@ -19,18 +20,22 @@ def evaluation_entry(events: Sequence[EventLike], lineage: Lineage) -> Evaluatio
         events: The journal.
         lineage: Says what belongs to that line.
     """
-    found = [event for event in events if event.kind == _KIND and lineage.holds(*_state(event))]
+    all_lines = [event for event in events if event.kind == _KIND]
+    found = [event for event in all_lines if lineage.holds(*_state(event))]
     if not found:
         return None
-    finite = [event for event in found if real(event.data, "loss") is not None]
-    best = min(finite, key=lambda event: (real(event.data, "loss") or 0.0, _state(event)[1]), default=None)
+    finite = [item for item in (evaluated_in(event.data, step_of(event)) for event in found) if item is not None]
+    best = lowest(finite)
     return EvaluationEntry(
         count=len(found),
         last_step=step_of(found[-1]),
         last_loss=real(found[-1].data, "loss"),
-        best_step=None if best is None else step_of(best),
-        best_loss=None if best is None else real(best.data, "loss"),
-        best_kept=best is not None and _state(best) in _kept(events),
+        best_step=None if best is None else best.step,
+        best_loss=None if best is None else best.loss,
+        best_kept=best is not None and (best.generation, best.step) in _kept(events),
+        best_damaged=best is not None and (best.generation, best.step) in _damaged(events),
+        thrown_away=len(all_lines) - len(found),
+        other_samples=0 if best is None else sum(item.eval_set != best.eval_set for item in finite),
     )
 
 
@@ -48,6 +53,10 @@ def _state(event: EventLike) -> tuple[int, int]:
     """Generation and step of the state that an event is about."""
     generation = whole(event.data, "generation")
     return event.generation if generation is None else generation, step_of(event) or 0
+
+
+def _damaged(events: Sequence[EventLike]) -> set[tuple[int, int]]:
+    return {_state(event) for event in events if event.kind == "checkpoint.corrupt"}
 
 
 def _kept(events: Sequence[EventLike]) -> set[tuple[int, int]]:

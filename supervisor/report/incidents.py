@@ -23,6 +23,7 @@ class Attempt:
     restored: EventLike | None = None
     first_step: EventLike | None = None
     caught_up: EventLike | None = None
+    finished: EventLike | None = None
     evidence: EventLike | None = None
 
 
@@ -203,6 +204,8 @@ class _Weaver:
         """A fault that failed the run stays in the report; one that only came with the end does not."""
         if event.kind == "run.failed":
             self._failed += self._faults[:1]
+        if event.kind == "run.finished" and self._attempt is not None:
+            self._attempt.finished = event
         if event.kind in _ENDS:
             self._faults = []
 
@@ -257,7 +260,10 @@ def _places(climb: Climb) -> tuple[str, ...]:
 
 
 def _caught_up_s(attempt: Attempt, rows: Sequence[Row]) -> float | None:
-    """When the first new step was done; from the rows where a second fault or a new supervisor hid the event."""
+    """When the first new step was done; from the rows where a second fault or a new supervisor hid the event.
+
+    What fails after the last step, as its evaluation may, has no new step before it: it is cured when the run is there again.
+    """
     if not attempt.decided or _tier(attempt.decided[-1]) in (None, Tier.EXHAUSTED):
         return None
     if attempt.caught_up is not None:
@@ -265,7 +271,9 @@ def _caught_up_s(attempt: Attempt, rows: Sequence[Row]) -> float | None:
         return attempt.caught_up.time_s if worker_s is None else worker_s
     decided_s = attempt.decided[-1].time_s
     reached = max((row.step for row in rows if row.time_s <= decided_s), default=-1)
-    return min((row.time_s for row in rows if row.time_s > decided_s and row.step > reached), default=None)
+    to_reach = reached + 1 if attempt.finished is None else reached
+    found = min((row.time_s for row in rows if row.time_s > decided_s and row.step >= to_reach), default=None)
+    return decided_s if found is None and attempt.finished is not None else found
 
 
 def _moments(attempt: Attempt, rows: Sequence[Row], limit_s: float) -> Times:

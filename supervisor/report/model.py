@@ -149,9 +149,13 @@ class EvaluationEntry:
         count: Evaluations.
         last_step: Step of the newest one.
         last_loss: Its loss, in nats; None if it was not finite.
-        best_step: Step of the lowest one, the older of two equal ones; None where none was finite.
+        best_step: Step of the lowest one over the samples that the newest is over, the older of two equal ones; None where none was
+            finite.
         best_loss: Its loss, in nats.
         best_kept: Whether its checkpoint was committed and is still there.
+        best_damaged: Whether its checkpoint failed verification.
+        thrown_away: Evaluations of states that the run does not stand on any more, besides `count`.
+        other_samples: Evaluations over other samples, which do not compare with that one.
     """
 
     count: int
@@ -160,6 +164,9 @@ class EvaluationEntry:
     best_step: int | None
     best_loss: float | None
     best_kept: bool
+    best_damaged: bool = False
+    thrown_away: int = 0
+    other_samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)

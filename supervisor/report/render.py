@@ -225,10 +225,14 @@ def _evaluation(found: EvaluationEntry | None) -> Iterator[str]:
     if found is None:
         return
     last = "no finite loss" if found.last_loss is None else f"loss {found.last_loss:.4f}"
-    yield f"Evaluation: {_count(found.count, 'time', 'times')}, the last at step {found.last_step}: {last}"
+    besides = f" ({found.thrown_away} more of states that were thrown away)" if found.thrown_away else ""
+    yield f"Evaluation: {_count(found.count, 'time', 'times')}{besides}, the last at step {found.last_step}: {last}"
     if found.best_loss is not None:
-        kept = "its checkpoint is kept" if found.best_kept else "its checkpoint is not there"
-        yield f"  the lowest at step {found.best_step}: loss {found.best_loss:.4f}, {kept}"
+        kept = "damaged" if found.best_damaged else "kept" if found.best_kept else "not there"
+        yield f"  the lowest at step {found.best_step}: loss {found.best_loss:.4f}, its checkpoint is {kept}"
+    if found.other_samples:
+        were = _count(found.other_samples, "was", "were")
+        yield f"  {were} over other held-out samples, and compare with none of these"
 
 
 def _drill(drill: DrillEntry) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a run waits for between the start of an attempt and its first step, and until when, in words (pure)."""
+"""What a run waits for between the start of an attempt and its first step, or in an evaluation, and until when (pure)."""
 
 from __future__ import annotations
 
@@ -63,3 +63,19 @@ def describe(watched: Watched, limits: Limits, *, joined: int, expected: int, be
     index, since_s, rank = behind[0]
     limit_s = watched.limit_s(order[index], limits)
     return Wait(f"rank {rank} to {_DOINGS[order[index]]}", now_s - since_s, max(0.0, since_s + limit_s - now_s))
+
+
+def describe_evaluation(watched: Watched, limits: Limits, *, now_s: float) -> Wait | None:
+    """The evaluation that the run is in, or None.
+
+    Args:
+        watched: Where the workers are.
+        limits: How long each phase may take.
+        now_s: Now, by the clock of `watched`.
+    """
+    inside = [(at.since_s, at.step) for at in watched.ranks.values() if at.phase is Phase.EVALUATE]
+    if not inside:
+        return None
+    since_s, step = min(inside)
+    left_s = since_s + watched.limit_s(Phase.EVALUATE, limits) - now_s
+    return Wait(f"the evaluation after step {step}", now_s - since_s, max(0.0, left_s))

@@ -124,6 +124,14 @@ def test_without_a_terminal_every_tenth_step_is_a_line(out: io.StringIO) -> None
     assert "\r" not in out.getvalue()
 
 
+def test_the_time_that_is_left_holds_the_evaluations_that_are_left(out: io.StringIO) -> None:
+    config = small_config(eval={"every_steps": 10})
+    found = happened("evaluation.finished", took_s=20.0, loss=None, samples=4, tokens=9, lowest=False, unsaved="")
+    rows = [step_row(9, time_s=1000.0)]
+    follow(Script([snapshot(events=[found], rows=rows, over=True)]), Screen(config, out=out))
+    assert "ETA 1m03s" in out.getvalue()  # of steps 20, 30 and 40
+
+
 def test_a_line_tells_loss_norms_rate_and_what_was_not_applied(out: io.StringIO) -> None:
     row = step_row(9, lr_factor=0.8, outcome="dropped", applied=9, grad_norm=2.0)
     follow(Script([snapshot(rows=[row], over=True)]), screen(out))

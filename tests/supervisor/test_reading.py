@@ -64,6 +64,21 @@ def test_a_run_in_trouble_says_which_tier_it_is_at(played: Played) -> None:
     assert "tier 1 of the ladder" in render_status(state)
 
 
+def test_a_run_that_is_being_evaluated_says_so_until_that_is_over(played: Played) -> None:
+    def evaluating(staff: Staff) -> None:
+        staff.steps(0, 19)
+        staff.ledger.note("evaluation.begun", step=20)
+
+    def killed(staff: Staff) -> None:
+        evaluating(staff)
+        staff.ledger.note("attempt.started", attempt=2, workers=1)
+
+    state = status_of(read_run(played(evaluating)))
+    assert state["evaluating"]["step"] == 20
+    assert "  evaluating   after step 20, since " in render_status(state)
+    assert status_of(read_run(played(killed)))["evaluating"] is None
+
+
 def test_updates_that_were_not_applied_are_counted(played: Played) -> None:
     def dropped(staff: Staff) -> None:
         staff.steps(0, 4)

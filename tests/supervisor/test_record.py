@@ -57,8 +57,9 @@ handled: dict[str, st.SearchStrategy[Event]] = {
     "checkpoint.good": st.builds(lambda g, s: event("checkpoint.good", step=s, generation=g), counts, counts),
     "checkpoint.corrupt": st.builds(lambda g, s: event("checkpoint.corrupt", step=s, generation=g), counts, counts),
     "checkpoint.deleted": st.builds(lambda g, s: event("checkpoint.deleted", refs=[[g, s]]), counts, counts),
+    "evaluation.begun": st.builds(lambda step: event("evaluation.begun", step=step), counts),
     "evaluation.finished": st.builds(
-        lambda step, loss: event("evaluation.finished", step=step, generation=1, loss=loss),
+        lambda step, loss: event("evaluation.finished", step=step, generation=1, loss=loss, eval_set="a"),
         counts,
         st.none() | st.floats(0, 9),
     ),

@@ -81,6 +81,18 @@ def test_what_was_evaluated_shows_its_loss_and_which_one_is_best(
     ]
 
 
+def test_what_was_lower_over_other_samples_is_not_the_best_one(
+    played: Callable[[Callable[[Staff], None]], RunPlace],
+) -> None:
+    def evaluated(staff: Staff) -> None:
+        for step, loss, eval_set in ((10, 1.0, "a"), (20, 1.9, "b"), (30, 2.0, "b")):
+            staff.checkpoint(step, good=True, eval_loss=loss, eval_set=eval_set)
+
+    place = played(evaluated)
+    assert [(row["eval_set"][0], row["best"]) for row in list_shelf(place)] == [("a", False), ("b", True), ("b", False)]
+    assert find_ref(place, "best") == CheckpointRef(1, 20)
+
+
 def test_what_is_not_judged_yet_may_be_the_best_one(played: Callable[[Callable[[Staff], None]], RunPlace]) -> None:
     """The last ones of a run that is over never are."""
 
@@ -94,7 +106,7 @@ def test_what_is_not_judged_yet_may_be_the_best_one(played: Callable[[Callable[[
 
 
 def test_a_run_that_was_never_evaluated_has_no_best_one(past: RunPlace) -> None:
-    with pytest.raises(CheckpointError, match="there is no checkpoint best"):
+    with pytest.raises(CheckpointError, match="there is no best checkpoint: no saved state was evaluated"):
         find_ref(past, "best")
 
 

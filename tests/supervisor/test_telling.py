@@ -69,13 +69,25 @@ def test_everything_in_a_real_journal_can_be_told(past: RunPlace) -> None:
         ),
         (
             "evaluation.finished",
-            {"loss": 1.842, "samples": 256, "took_s": 3.14, "lowest": True},
+            {"loss": None, "samples": 256, "tokens": 0, "took_s": 3.14, "lowest": False, "unsaved": ""},
+            "evaluated at step 7: no loss, as every token is masked out, over 256 samples in 3.1 s",
+        ),
+        (
+            "evaluation.finished",
+            {"loss": 1.842, "samples": 256, "tokens": 9, "took_s": 3.14, "lowest": True, "unsaved": ""},
             "evaluated at step 7: loss 1.8420 over 256 samples in 3.1 s, the lowest so far",
         ),
         (
             "evaluation.finished",
-            {"loss": None, "samples": 256, "took_s": 3.14, "lowest": False},
-            "evaluated at step 7: no finite loss over 256 samples in 3.1 s",
+            {
+                "loss": None,
+                "samples": 256,
+                "tokens": 9,
+                "took_s": 3.14,
+                "lowest": False,
+                "unsaved": "the buffer norm.mean",
+            },
+            "evaluated at step 7: no finite loss over 256 samples in 3.1 s; no checkpoint holds the buffer norm.mean",
         ),
         (
             "fault.detected",

@@ -150,7 +150,9 @@ def written_part(
     )
 
 
-def checkpoint_meta(step: int, world_size: int = 1, eval_loss: float | None = None) -> CheckpointMeta:
+def checkpoint_meta(
+    step: int, world_size: int = 1, eval_loss: float | None = None, eval_set: str = "a"
+) -> CheckpointMeta:
     """What belongs to that state."""
     return CheckpointMeta(
         step=step,
@@ -162,6 +164,7 @@ def checkpoint_meta(step: int, world_size: int = 1, eval_loss: float | None = No
         precision="bf16",
         config_digest="c" * 64,
         eval_loss=eval_loss,
+        eval_set=None if eval_loss is None else eval_set * 16,
     )
 
 
@@ -245,10 +248,11 @@ class Staff:
         generation: int | None = None,
         base: Keyframe | None = None,
         eval_loss: float | None = None,
+        eval_set: str = "a",
     ) -> CheckpointRef:
         """Commit a real, tiny checkpoint."""
         ref = CheckpointRef(self.ledger.record.generation if generation is None else generation, step)
-        meta = checkpoint_meta(step, eval_loss=eval_loss)
+        meta = checkpoint_meta(step, eval_loss=eval_loss, eval_set=eval_set)
         self.committer.add(written_part(self.store, ref, 0, seed=step, base=base), meta, 0.0)
         assert self.committer.drain(LIMIT_S)
         if good:

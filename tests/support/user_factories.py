@@ -75,5 +75,28 @@ class Silent(nn.Module):
         return losses.view_as(mask) * mask
 
 
+class Counting(Silent):
+    """It keeps statistics of what it was trained on, besides a constant and what it never keeps."""
+
+    seen: torch.Tensor
+    scratch: torch.Tensor
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__(vocab)
+        self.register_buffer("constant", torch.ones(2, 2, dtype=torch.bool))
+        self.register_buffer("scratch", torch.zeros(1), persistent=False)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        self.scratch += 1
+        if self.training:
+            self.seen += 1
+        return super().forward(tokens, targets, mask)
+
+
+def counting_model(section: ModelSection) -> nn.Module:
+    return Counting(int(section.args["vocab_size"]))
+
+
 def silent_model(section: ModelSection) -> nn.Module:
     return Silent(int(section.args["vocab_size"]))

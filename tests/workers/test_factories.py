@@ -303,7 +303,8 @@ def evaluated(**sections: object) -> RunConfig:
 
 
 HOLDS_OUT = GOOD_DATA.replace(
-    "def build(section):", "    def held_out(self):\n        return Source(self.length)\ndef build(section):"
+    "def build(section):",
+    "    def held_out(self):\n        return HeldOut(self.length)\nclass HeldOut(Source):\n    digest = 'held out'\ndef build(section):",
 )
 THEIRS = {"factory": "theirs:build", "sequence_tokens": 4}
 
@@ -313,17 +314,17 @@ def test_held_out_samples_of_the_users_are_checked_like_the_others(write: Write)
     config = evaluated(data=THEIRS)
     held_out = held_out_of(build_data(config.data), config)
     assert held_out is not None
-    assert (held_out.samples(), held_out.digest) == (7, "v1")
+    assert (held_out.samples(), held_out.digest) == (7, "held out")
     assert [str(array.dtype) for array in held_out.sample(2)] == ["int64", "int64", "float32"]
 
 
 def test_a_run_that_is_never_evaluated_asks_for_none(write: Write) -> None:
-    write(HOLDS_OUT.replace("return Source(self.length)", "raise OSError"))
+    write(HOLDS_OUT.replace("return HeldOut(self.length)", "raise OSError"))
     config = evaluated(data=THEIRS, eval={})
     assert held_out_of(build_data(config.data), config) is None
 
 
-@pytest.mark.parametrize("text", [GOOD_DATA, HOLDS_OUT.replace("return Source(self.length)", "return None")])
+@pytest.mark.parametrize("text", [GOOD_DATA, HOLDS_OUT.replace("return HeldOut(self.length)", "return None")])
 def test_data_that_hold_nothing_out_are_told_what_to_implement(write: Write, text: str) -> None:
     write(text)
     config = evaluated(data=THEIRS)
@@ -346,11 +347,12 @@ def test_a_folder_too_small_for_its_share_holds_nothing_out(tmp_path: Path) -> N
     [
         ("return 5", r"held_out\(\) returned int, expected a data source .*missing: samples, sample, digest"),
         ("raise OSError('gone')", r"held_out\(\) raised OSError: gone"),
-        ("return Source(self.length + 1)", r"held_out\(\): sample\(0\): tokens is ndarray of shape \[5\]"),
+        ("return self", r"held_out\(\) returned a data source with the digest of what is trained on, 'v1'"),
+        ("return HeldOut(self.length + 1)", r"held_out\(\): sample\(0\): tokens is ndarray of shape \[5\]"),
     ],
 )
 def test_what_is_held_out_in_another_form_is_the_users_error(write: Write, answer: str, message: str) -> None:
-    write(HOLDS_OUT.replace("return Source(self.length)", answer))
+    write(HOLDS_OUT.replace("return HeldOut(self.length)", answer))
     config = evaluated(data=THEIRS)
     with pytest.raises(UserCodeError, match=message):
         held_out_of(build_data(config.data), config)

@@ -83,18 +83,21 @@ class TestKill:
         Drill({"kind": "kill", "step": 5}, fired={0: 1}).injector.before_step(5)
         assert killed == []
 
-    def test_one_that_waits_for_a_save_leaves_the_step_alone(self, killed: list[tuple[int, int]]) -> None:
-        drill = Drill({"kind": "kill", "step": 5, "during": "save"})
-        drill.injector.before_step(5)
+    @pytest.mark.parametrize("during", ["step", "evaluate", "save"])
+    def test_one_strikes_where_it_is_to_and_nowhere_else(self, killed: list[tuple[int, int]], during: str) -> None:
+        injector = Drill({"kind": "kill", "step": 5, "during": during}).injector
+        places = {
+            "step": injector.before_step,
+            "evaluate": injector.during_evaluation,
+            "save": injector.during_save,
+        }
+        for name, place in places.items():
+            place(4)
+            if name != during:
+                place(5)
         assert killed == []
-        drill.injector.during_save(4)
-        assert killed == []
-        drill.injector.during_save(5)
+        places[during](5)
         assert len(killed) == 1
-
-    def test_one_that_waits_for_a_step_leaves_the_save_alone(self, killed: list[tuple[int, int]]) -> None:
-        Drill({"kind": "kill", "step": 5}).injector.during_save(5)
-        assert killed == []
 
 
 class TestRaise:

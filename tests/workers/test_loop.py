@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -334,11 +335,13 @@ class EvaluatedRank(Rank):
     Attributes:
         places: Where it said that it was.
         lasted_s: How long the step before each step had lasted.
+        killed: Where a drill would have killed it.
     """
 
     def __init__(self, store: FragileStore, config: RunConfig) -> None:
         self.places: list[tuple[Phase, int]] = []
         self.lasted_s: list[float] = []
+        self.killed: list[tuple[Phase, int]] = []
         self.late_s = 0.0
         super().__init__(store, config, held_out=SlowNumbers(50, self))
 
@@ -373,11 +376,14 @@ class SlowNumbers(Numbers):
 class TestEvaluation:
     @pytest.fixture(scope="class")
     def evaluated(self, one_rank: object) -> EvaluatedRank:
-        """The undisturbed run, but that it is evaluated."""
+        """The undisturbed run, but that it is evaluated; a drill would kill it in that."""
         made = FragileStore()
         ensure_format(made)
-        rank = EvaluatedRank(made, tiny_config(eval={"every_steps": 5, "samples": 7}))
-        assert rank.run(START) == "done"
+        drill = {"faults": [{"kind": "kill", "step": 10, "during": "evaluate"}]}
+        rank = EvaluatedRank(made, tiny_config(eval={"every_steps": 5, "samples": 7}, drill=drill))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "kill", lambda _pid, _signal: rank.killed.append(rank.places[-1]))
+            assert rank.run(START) == "done"
         return rank
 
     def test_it_changes_no_bit_of_the_run(self, evaluated: Rank, straight: Rank) -> None:
@@ -389,16 +395,19 @@ class TestEvaluation:
     def test_it_takes_place_when_due_and_at_the_end_and_is_said_once(self, evaluated: Rank) -> None:
         said = [fields for kind, fields in evaluated.lines if kind == "evaluation.finished"]
         assert [fields["step"] for fields in said] == [5, 10, 12]
+        assert [fields["step"] for kind, fields in evaluated.lines if kind == "evaluation.begun"] == [5, 10, 12]
         assert {fields["samples"] for fields in said} == {7}
         assert {fields["tokens"] for fields in said} == {7 * SEQUENCE}
         losses = [fields["loss"] for fields in said]
         assert losses == sorted(losses, reverse=True)
 
     def test_the_loss_belongs_to_the_state_that_is_saved_after_it(self, evaluated: Rank, straight: Rank) -> None:
-        said = {fields["step"]: fields["loss"] for kind, fields in evaluated.lines if kind == "evaluation.finished"}
+        told = [fields for kind, fields in evaluated.lines if kind == "evaluation.finished"]
+        said = {fields["step"]: fields["loss"] for fields in told}
         for step in (5, 10, 12):
             ref = CheckpointRef(1, step)
             assert load_commit(evaluated.store, ref).eval_loss == said[step]
+            assert load_commit(evaluated.store, ref).eval_set == told[0]["eval_set"]
             assert load_manifest(evaluated.store, ref).meta.eval_loss == said[step]
             assert load_commit(straight.store, ref).eval_loss is None
 
@@ -411,6 +420,10 @@ class TestEvaluation:
             (Phase.STEP, 5),
         ]
         assert evaluated.places[-3:] == [(Phase.EVALUATE, 12), (Phase.FINISH, 12), (Phase.SAVE, 12)]
+
+    def test_a_drill_can_kill_in_it(self, evaluated: EvaluatedRank) -> None:
+        assert evaluated.killed == [(Phase.EVALUATE, 10)]
+        assert evaluated.line("drill.fired")["step"] == 10
 
     def test_its_time_belongs_to_no_step(self, evaluated: EvaluatedRank) -> None:
         assert evaluated.late_s == 3 * 7 * 1000.0

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from stormsail.platform.checkpoint.evaluated import evaluated_in, lowest_so_far
 from stormsail.platform.checkpoint.lines import live_refs
-from stormsail.platform.messages import CheckpointRef
 from stormsail.supervisor.monitors.item import Item, Limits
 from stormsail.supervisor.monitors.view import (
     Point,
@@ -15,7 +15,6 @@ from stormsail.supervisor.monitors.view import (
     each,
     field,
     named,
-    number,
     ratio_to_median,
     rolling,
     share_of,
@@ -48,15 +47,14 @@ def _scatter(values: Sequence[float]) -> float:
 def _evaluated(view: RunView) -> list[Point]:
     """Of the present line: what was rolled back is no measure; a loss that is not finite is on any."""
     live = live_refs(view.record.generations, view.record.evaluations)
-    points, lowest = [], math.inf
-    for event in view.of_kind("evaluation.finished"):
-        loss = number(event.data.get("loss"))
-        if loss is None:
-            points.append(Point(event.time_s, math.nan))
-        elif CheckpointRef(int(event.data["generation"]), event.step or 0) in live:  # type: ignore[arg-type]  # its kind
-            lowest = min(lowest, loss)
-            points.append(Point(event.time_s, loss / lowest if lowest else 1.0))
-    return points
+    found = [(event.time_s, evaluated_in(event.data, event.step)) for event in view.of_kind("evaluation.finished")]
+    times = {item.ref: time_s for time_s, item in found if item is not None and item.ref in live}
+    points = [Point(time_s, math.nan) for time_s, item in found if item is None]
+    points += [
+        Point(times[item.ref], item.loss / lowest.loss if lowest.loss else 1.0)
+        for item, lowest in lowest_so_far(item for _, item in found if item is not None and item.ref in times)
+    ]
+    return sorted(points, key=lambda point: point.time_s)
 
 
 LOSS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -27,9 +28,14 @@ def _jitter(values: Sequence[float]) -> float:
 
 
 def _since_step(view: RunView) -> float | None:
+    """An evaluation within its limit is no standing still, and what it took does not count afterwards."""
     if view.record.outcome or not view.rows:
         return 0.0 if view.rows else None
-    return max(0.0, view.now_s - float(view.rows[-1]["time_s"]))
+    doing = view.record.evaluating
+    if doing is not None and view.now_s - doing.since_s <= view.config.eval.timeout_s:
+        return 0.0
+    evaluated_s = max((event.time_s for event in view.of_kind("evaluation.finished")), default=-math.inf)
+    return max(0.0, view.now_s - max(float(view.rows[-1]["time_s"]), evaluated_s))
 
 
 SPEED = (
@@ -67,7 +73,7 @@ SPEED = (
         "speed.since_step_s",
         "s",
         "rows: time_s",
-        "seconds since the last finished step",
+        "seconds since the last finished step or evaluation; 0 while one is within its limit",
         Limits(60.0, 300.0),
         "`stormsail events RUN` says what it waits for",
         "hang",

@@ -35,7 +35,15 @@ class Paced:
 
     def held_out(self) -> ShardSource:
         """At no pace; trained on all the same, so that a run without evaluations reads the same samples."""
-        return self._inner
+        return _Again(self._inner.dataset, self._inner.sequence_tokens)
+
+
+class _Again(ShardSource):
+    """The same samples under another name."""
+
+    @property
+    def digest(self) -> str:
+        return f"{super().digest}/again"
 
 
 def build(section: DataSection) -> Paced:

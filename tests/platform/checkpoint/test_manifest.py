@@ -38,7 +38,7 @@ def test_a_manifest_comes_back_from_its_bytes(kit: Kit) -> None:
 
 def test_a_state_that_was_not_evaluated_has_no_such_key_and_a_loss_must_be_finite(kit: Kit) -> None:
     meta = kit.meta(20, 1)
-    assert b"eval_loss" not in canonical(meta)
+    assert b"eval_" not in canonical(meta)
     assert b'"eval_loss":1.5' in canonical(meta.model_copy(update={"eval_loss": 1.5}))
     for bad in (math.nan, math.inf):
         with pytest.raises(ValidationError, match="finite"):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, best_of, retain, standing, to_fold
+from stormsail.platform.checkpoint.evaluated import Evaluated
+from stormsail.platform.checkpoint.retention import Keep, RetentionPlan, retain, standing, to_fold
 from stormsail.platform.errors import ConfigError
 from stormsail.platform.messages import CheckpointRef
 
@@ -28,7 +29,7 @@ def plan(
     every_steps: int | None = None,
     every_s: float | None = None,
     times: Mapping[CheckpointRef, float] | None = None,
-    losses: Mapping[CheckpointRef, float] | None = None,
+    evaluated: Collection[Evaluated] | None = None,
     pinned: Collection[CheckpointRef] = (),
     held: Collection[CheckpointRef] = (),
     bases: Mapping[CheckpointRef, CheckpointRef] | None = None,
@@ -38,9 +39,9 @@ def plan(
         good=commits if good is None else good,
         live=commits if live is None else live,
         head_step=max(ref.step for ref in commits) if head is None else head,
-        rules=Keep(keep_last, every_steps, every_s, best=losses is not None),
+        rules=Keep(keep_last, every_steps, every_s, best=evaluated is not None),
         times=times,
-        losses=losses,
+        evaluated=evaluated or (),
         pinned=pinned,
         held=held,
         bases=bases,
@@ -238,38 +239,40 @@ def test_a_keyframe_may_go_once_what_builds_on_it_was_folded() -> None:
     assert steps(0)[0] in plan(refs, pinned=steps(20)).delete
 
 
-def evaluated(numbers: Mapping[int, float], generation: int = 1) -> dict[CheckpointRef, float]:
-    return {CheckpointRef(generation, step): loss for step, loss in numbers.items()}
+def evaluated(numbers: Mapping[int, float], generation: int = 1, eval_set: str = "a") -> list[Evaluated]:
+    return [Evaluated(generation, step, loss, eval_set) for step, loss in numbers.items()]
 
 
 def test_the_one_with_the_lowest_evaluation_loss_stays_and_of_equal_ones_the_older() -> None:
     refs = steps(*range(0, 1010, 10))
     losses = evaluated({100: 3.0, 200: 1.5, 300: 1.5, 400: 2.0, 1000: 2.5})
-    assert set(plan(refs, losses=losses).keep) - set(plan(refs).keep) == set(steps(200))
-    assert plan(refs, losses={}) == plan(refs)
+    assert set(plan(refs, evaluated=losses).keep) - set(plan(refs).keep) == set(steps(200))
+    assert plan(refs, evaluated=()) == plan(refs)
 
 
 def test_the_best_one_is_known_good_and_on_the_live_line() -> None:
     refs, off = steps(*range(0, 1010, 10)), steps(400, generation=2)
-    good, losses = set(refs) - set(steps(200)), {**evaluated({200: 1.0, 300: 2.0}), off[0]: 0.5}
+    good, losses = set(refs) - set(steps(200)), [*evaluated({200: 1.0, 300: 2.0}), *evaluated({400: 0.5}, 2)]
     newer = steps(1000, generation=3)  # the newest superseded generation, which stays as a grace
     commits = [*refs, *off, *newer]
-    made = plan(commits, good=[*good, *off], live=refs, head=1000, losses=losses)
+    made = plan(commits, good=[*good, *off], live=refs, head=1000, evaluated=losses)
     assert steps(300)[0] in made.keep
     assert {*steps(200), *off} <= set(made.delete)
 
 
-def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
+def test_what_was_lower_over_other_samples_is_kept_until_one_over_those_of_now_is_good() -> None:
     refs = steps(*range(0, 1010, 10))
-    losses = evaluated({100: math.nan, 200: -math.inf, 300: math.inf, 400: 9.0})
-    assert best_of(refs, losses) == steps(400)[0]
-    assert best_of(refs, evaluated({100: math.nan})) is None
+    losses = [*evaluated({200: 1.0, 300: 1.5}), *evaluated({400: 3.0, 500: 2.0}, eval_set="b")]
+    assert steps(200)[0] in plan(refs, good=steps(*range(0, 400, 10)), head=1000, evaluated=losses).keep
+    made = plan(refs, head=1000, evaluated=losses)
+    assert steps(500)[0] in made.keep
+    assert steps(200)[0] in made.delete
 
 
 def test_the_best_one_keeps_its_keyframe_and_does_not_last() -> None:
     refs = steps(*range(0, 1010, 10))
     bases = {steps(200)[0]: steps(150)[0]}
-    made = plan(refs, losses=evaluated({200: 1.0}), bases=bases)
+    made = plan(refs, evaluated=evaluated({200: 1.0}), bases=bases)
     assert {*steps(200), *steps(150)} <= set(made.keep)
     assert made.lasting == ()
     assert to_fold(made, bases, ()) == ()
@@ -279,13 +282,13 @@ def test_the_best_one_keeps_its_keyframe_and_does_not_last() -> None:
 def test_the_best_one_is_there_as_the_run_goes_on(saves: list[tuple[bool, float | None]]) -> None:
     held: list[CheckpointRef] = []
     good: set[CheckpointRef] = set()
-    losses: dict[CheckpointRef, float] = {}
+    losses: list[Evaluated] = []
     for number, (is_good, loss) in enumerate(saves):
         ref = CheckpointRef(1, 10 * number)
         good |= {ref} if is_good else set()
-        losses |= {} if loss is None else {ref: loss}
-        held = list(plan([*held, ref], good=good, losses=losses).keep)
-        able = [(losses[known], known.step) for known in good if math.isfinite(losses.get(known, math.nan))]
+        losses += [] if loss is None else evaluated({ref.step: loss})
+        held = list(plan([*held, ref], good=good, evaluated=losses).keep)
+        able = [(item.loss, item.step) for item in losses if item.ref in good and math.isfinite(item.loss)]
         assert not able or CheckpointRef(1, min(able)[1]) in held
 
 

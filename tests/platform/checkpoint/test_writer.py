@@ -111,9 +111,10 @@ def test_repeating_a_commit_finds_it_done(kit: Kit) -> None:
 
 def test_what_the_state_lost_in_its_evaluation_stands_in_the_commit(kit: Kit) -> None:
     store = kit.store()
-    meta = kit.meta(20, 1).model_copy(update={"eval_loss": 1.5})
+    meta = kit.meta(20, 1).model_copy(update={"eval_loss": 1.5, "eval_set": "0" * 16})
     commit(store, kit.parts(store, kit.state(0), NEW, 1), meta, parent=None, time_s=1.0)
-    assert load_commit(store, NEW).eval_loss == 1.5
+    found = load_commit(store, NEW)
+    assert (found.eval_loss, found.eval_set) == (1.5, "0" * 16)
 
 
 def test_repeating_a_part_finds_it_done(kit: Kit) -> None:

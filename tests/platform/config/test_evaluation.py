@@ -20,6 +20,14 @@ TOKENS = {"factory": "builtin:tokens", "args": {"path": "/data"}}
 KEEP = {"keep_best": True}
 
 
+@given(st.none() | st.integers(1, 30), st.integers(0, 100), st.integers(1, 100))
+def test_as_many_are_counted_as_are_due(every: int | None, after: int, last: int) -> None:
+    section = EvalSection(every_steps=every)
+    assert section.count(after, last=last) == sum(
+        section.is_due(step, last=last) for step in range(after + 1, last + 1)
+    )
+
+
 @pytest.mark.parametrize(
     ("sections", "told"),
     [

@@ -77,6 +77,12 @@ def test_too_few_tokens_for_one_sample_are_one_clear_error(shards: Path) -> None
         ShardSource(TokenDataset.open(shards), 2000)
 
 
+def test_where_all_is_held_out_less_of_it_is_the_cure(shards: Path) -> None:
+    with pytest.raises(ConfigError, match=r"too few .* besides a holdout of 0\.99") as caught:
+        ShardSource(TokenDataset.open(shards), 100, holdout=0.99)
+    assert caught.value.todo == "Lower data.args.holdout."
+
+
 @pytest.mark.slow
 def test_the_standard_library_is_written_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORMSAIL_HOME", str(tmp_path))

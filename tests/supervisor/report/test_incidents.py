@@ -58,6 +58,26 @@ def test_it_is_told_which_places_the_state_came_from() -> None:
     assert incidents(tape)[0].restored_from == ("vault", "store")
 
 
+def test_what_fails_after_the_last_step_is_cured_when_the_run_is_there_again() -> None:
+    tape = running()
+    tape.fault(FaultKind.PROCESS, 57, fault_time_s=tape.clock_s + 1.0)
+    tape.decided(Tier.RESUME, SAVED)
+    tape.restored(SAVED)
+    tape.steps(50, 56)
+    assert not incidents(tape)[0].recovered
+    tape.finish(57)
+    (incident,) = incidents(tape)
+    assert (incident.recovered, incident.recovered_s, incident.phases.catch_up_s) == (True, 77.5, 7.0)
+
+
+def test_so_is_what_fails_after_the_last_save() -> None:
+    tape = running()
+    tape.fault(FaultKind.PROCESS, 57)
+    tape.decided(Tier.RESUME, CheckpointRef(1, 57))
+    tape.finish(57)
+    assert incidents(tape)[0].recovered
+
+
 def test_without_a_known_instant_a_fault_happened_after_the_last_step() -> None:
     tape = running()
     tape.fault(FaultKind.PROCESS, 57)

@@ -6,7 +6,7 @@ import pytest
 
 from stormsail.platform.messages import Phase
 from stormsail.supervisor.watch.hang import Limits, Progress, Watched
-from stormsail.supervisor.watch.waiting import Wait, describe
+from stormsail.supervisor.watch.waiting import Wait, describe, describe_evaluation
 
 LIMITS = Limits(step_s=300.0, other_s=600.0)
 
@@ -41,6 +41,13 @@ def test_silence_is_a_wait_too_and_never_longer_than_its_limit() -> None:
     assert wait(Watched()).what == "the workers to say where they are"
     late = describe(Watched(), LIMITS, joined=2, expected=2, begun_s=0.0, now_s=1e9)
     assert late.left_s == 0.0
+
+
+def test_an_evaluation_is_waited_for_since_the_first_rank_began_it() -> None:
+    assert describe_evaluation(at(a=Phase.STEP, b=Phase.SAVE), LIMITS, now_s=50.0) is None
+    watched = Watched({0: Progress(Phase.EVALUATE, 20, 30.0, 50.0), 1: Progress(Phase.EVALUATE, 20, 28.0, 50.0)})
+    limits = Limits(step_s=300.0, other_s=600.0, eval_s=100.0)
+    assert describe_evaluation(watched, limits, now_s=50.0) == Wait("the evaluation after step 20", 22.0, 78.0)
 
 
 def test_every_phase_but_the_last_has_its_words() -> None:

@@ -45,9 +45,10 @@ def test_noise_is_scatter() -> None:
     assert state_of(LOSS, "loss.scatter", run).state is not State.NORMAL
 
 
-def evaluated(*losses: float | None, generation: int = 1, first: int = 1) -> list[Event]:
+def evaluated(*losses: float | None, generation: int = 1, first: int = 1, eval_set: str = "a") -> list[Event]:
+    data: dict[str, Any] = {"generation": generation, "eval_set": eval_set}
     return [
-        Event(number, 1e6 + number, "evaluation.finished", 1, 10 * number, 1, {"loss": loss, "generation": generation})
+        Event(number, 1e6 + number, "evaluation.finished", 1, 10 * number, 1, {**data, "loss": loss})
         for number, loss in enumerate(losses, start=first)
     ]
 
@@ -69,6 +70,11 @@ def test_an_evaluation_is_measured_by_the_lowest_so_far(losses: tuple[float | No
 def test_what_was_rolled_back_is_no_measure() -> None:
     back = replace(BORN, number=3, data={**BORN.data, "generation": 2, "parent": 1, "fork_step": 10})
     events = [BORN, *evaluated(3.0, 1.0), back, *evaluated(2.9, generation=2, first=4)]
+    assert state_of(LOSS, "loss.evaluation", view(steps(60, loss=wavy), events=events)).state is State.NORMAL
+
+
+def test_what_was_lower_over_other_samples_is_no_measure() -> None:
+    events = [BORN, *evaluated(3.0, 1.0), *evaluated(2.9, 2.91, first=4, eval_set="b")]
     assert state_of(LOSS, "loss.evaluation", view(steps(60, loss=wavy), events=events)).state is State.NORMAL
 
 

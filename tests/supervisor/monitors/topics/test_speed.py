@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.support.monitored import happened, state_of, steps, view
 
 from stormsail.supervisor.monitors.item import State
@@ -37,5 +39,13 @@ def test_uneven_steps_show_as_jitter() -> None:
 def test_a_run_that_stands_still_shows_while_it_is_not_over() -> None:
     rows = steps(10)
     assert state_of(SPEED, "speed.since_step_s", view(rows, now_s=500.0)).state is State.DANGER
+    evaluating = happened((10, "evaluation.begun", {"step": 10}))
+    limit: dict[str, Any] = {"eval": {"timeout_s": 300.0}}
+    assert state_of(SPEED, "speed.since_step_s", view(rows, evaluating, now_s=309.0, **limit)).state is State.NORMAL
+    assert state_of(SPEED, "speed.since_step_s", view(rows, evaluating, now_s=311.0, **limit)).state is State.DANGER
+    found = {"step": 10, "loss": None}
+    evaluated = [*evaluating, *happened((300, "evaluation.finished", found))]
+    assert state_of(SPEED, "speed.since_step_s", view(rows, evaluated, now_s=320.0)).state is State.NORMAL
+    assert state_of(SPEED, "speed.since_step_s", view(rows, evaluated, now_s=380.0)).state is State.WARN
     over = happened((10, "run.finished", {"exit_code": 0}))
     assert state_of(SPEED, "speed.since_step_s", view(rows, over, now_s=500.0)).state is State.NORMAL
