@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stormsail.platform.checkpoint.chain import Chain, ChainPolicy, choose, extend
-from stormsail.platform.checkpoint.delta import is_worth
+from stormsail.platform.checkpoint.delta import Worth, is_worth
 from stormsail.platform.checkpoint.keyframe import Keyframe
 from stormsail.platform.checkpoint.manifest import RankPart
-from stormsail.platform.checkpoint.shards import Shard, Words
+from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectStore
 
 Noted = Callable[[int, int, str], None]
-Worth = Callable[[Words, Words], bool]
 
 
 def deltas_for(

@@ -7,11 +7,17 @@ trailing zero bits that all words have in common, so that the differences of rou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 
 from stormsail.platform.checkpoint.planes import entropy_bits, sample
 from stormsail.platform.checkpoint.shards import Words
 from stormsail.platform.errors import InternalError
+
+# Says of newer words and older ones of the same elements whether their difference is worth writing.
+Worth: TypeAlias = Callable[[Words, Words], bool]
 
 # With beta1 = 0.9 a first moment forgets in ten steps: its difference is larger than itself (measured).
 _NEVER = frozenset({"exp_avg"})

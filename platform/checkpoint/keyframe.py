@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from stormsail.platform.checkpoint.codec import Base
 from stormsail.platform.checkpoint.commits import load_commit
-from stormsail.platform.checkpoint.delta import is_worth, takes_delta
+from stormsail.platform.checkpoint.delta import Worth, is_worth, takes_delta
 from stormsail.platform.checkpoint.digest import word_sum
 from stormsail.platform.checkpoint.heads import heads
 from stormsail.platform.checkpoint.keys import manifest_key
 from stormsail.platform.checkpoint.manifest import PackEntry, RankPart
-from stormsail.platform.checkpoint.shards import Shard, Words
+from stormsail.platform.checkpoint.shards import Shard
 from stormsail.platform.errors import CheckpointError, InternalError
 from stormsail.platform.messages import CheckpointRef
 from stormsail.platform.storage.store import ObjectInfo, ObjectStore
@@ -29,9 +29,7 @@ class Keyframe:
         InternalError: The part has differences in it.
     """
 
-    def __init__(
-        self, part: RankPart, shards: Iterable[Shard], *, worth: Callable[[Words, Words], bool] = is_worth
-    ) -> None:
+    def __init__(self, part: RankPart, shards: Iterable[Shard], *, worth: Worth = is_worth) -> None:
         if part.base is not None:
             raise InternalError(f"step {part.step} is no keyframe: it builds on step {part.base.step}")
         self._part = part

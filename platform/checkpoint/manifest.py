@@ -154,6 +154,11 @@ class FrameEntry:
         """One past the last element."""
         return self.start + self.count
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Pack and first byte, which no other frame of the record has."""
+        return self.pack, self.offset
+
 
 class RankPart(Record):
     """What one rank wrote for one checkpoint. Travels by pickle to the committer, and lies on the store as JSON.

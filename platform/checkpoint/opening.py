@@ -67,11 +67,11 @@ def open_request(
         return
     bases = {} if links is None else _fetch_bases(store, links, request.frames, failed)
     for frame in request.frames:
-        if frame.base is not None and _place(frame) not in bases:
+        if frame.base is not None and frame.place not in bases:
             continue  # told already
         try:
             stored = data[frame.offset - request.start :][: frame.length]
-            base = bases.pop(_place(frame), None)
+            base = bases.pop(frame.place, None)
             words = open_frame(manifest, frame, stored, base=base, last=last, out=into(frame))
         except CheckpointError as error:
             failed(error)
@@ -92,7 +92,7 @@ def _fetch_bases(store: ObjectStore, links: Links, frames: Iterable[FrameEntry],
             failed(error)
             continue
         parents.append(parent)
-        children[_place(parent)] = frame
+        children[parent.place] = frame
 
     def told(error: CheckpointError) -> None:
         failed(_through(links.manifest, error))
@@ -100,12 +100,8 @@ def _fetch_bases(store: ObjectStore, links: Links, frames: Iterable[FrameEntry],
     found: dict[_Place, Base] = {}
     for request in plan_requests(parents):
         for parent, words in open_request(store, links.base, None, request, told, last=False):
-            found[_place(children[_place(parent)])] = Base(words, bytes.fromhex(parent.digest))
+            found[children[parent.place].place] = Base(words, bytes.fromhex(parent.digest))
     return found
-
-
-def _place(frame: FrameEntry) -> _Place:
-    return frame.pack, frame.offset
 
 
 def _through(manifest: Manifest, error: CheckpointError) -> CheckpointError:

@@ -103,19 +103,19 @@ class _Targets:
         self._wanted = wanted
         uses = _frames_of(manifest, wanted)
         self.frames = [manifest.frames[index] for index in sorted(uses)]
-        self._uses = {_place(manifest.frames[index]): numbers for index, numbers in uses.items()}
+        self._uses = {manifest.frames[index].place: numbers for index, numbers in uses.items()}
         stops = np.cumsum([spec.count for spec in wanted], dtype=np.int64)
         memory = np.empty(stops[-1] if wanted else 0, dtype=np.uint32)
         self._words = [memory[stop - spec.count : stop] for spec, stop in zip(wanted, stops, strict=True)]
 
     def room_for(self, frame: FrameEntry) -> Words | None:
         """Where a frame can be decoded to at once, if all of it is wanted in one place."""
-        first = self._uses[_place(frame)][0]
+        first = self._uses[frame.place][0]
         return self._part(first, frame) if self._covers(first, frame) else None
 
     def take(self, frame: FrameEntry, words: Words) -> None:
         """Copy a frame's words to wherever else they are wanted."""
-        first, *others = self._uses[_place(frame)]
+        first, *others = self._uses[frame.place]
         for number in others if self._covers(first, frame) else (first, *others):
             start, stop = self._wanted[number].start - frame.start, self._wanted[number].stop - frame.start
             self._part(number, frame)[:] = words[max(start, 0) : stop]
@@ -131,10 +131,6 @@ class _Targets:
     def _part(self, number: int, frame: FrameEntry) -> Words:
         start = self._wanted[number].start
         return self._words[number][max(frame.start - start, 0) : frame.stop - start]
-
-
-def _place(frame: FrameEntry) -> tuple[int, int]:
-    return frame.pack, frame.offset
 
 
 def _give_up(error: CheckpointError) -> Never:
