@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -26,6 +24,7 @@ from stormsail.platform.config.model import RunConfig
 from stormsail.platform.data.order import micro_steps
 from stormsail.platform.errors import ConfigError, StateMismatchError
 from stormsail.workers import deepspeed_private, factories, lean_imports, optimizer_states
+from stormsail.workers.buffers import as_it_was, buffer_sums
 from stormsail.workers.layer_groups import LayerGroups
 from stormsail.workers.probes import StepProbe
 from stormsail.workers.seeding import seed_all
@@ -86,7 +85,7 @@ class ZeroEngine:
         self._parameters = [(name, p) for name, p in self._engine.module.named_parameters() if p.requires_grad]
         self.pieces = tuple(_piece(name, p, rank) for name, p in self._parameters)
         self._can_be_saved = False
-        self._built_buffers = _buffer_sums(self.module)
+        self._built_buffers = buffer_sums(self.module)
         self._gradients: list[torch.Tensor] = []
         self.groups = LayerGroups.of([piece.name for piece in self.pieces])
         self.group_elements = self.groups.sums([math.prod(piece.shape) for piece in self.pieces])
@@ -164,13 +163,13 @@ class ZeroEngine:
             batch: As in `forward_backward`.
         """
         tokens, targets, mask = (part.to(self.device) for part in batch)
-        with _as_it_was(self._engine):
+        with as_it_was(self._engine):
             self._engine.eval()
             return (factories.call_model(self._engine, tokens, targets, mask).float() * mask).cpu()
 
     def changed_buffers(self) -> list[str]:
         """Names of the buffers of the model's state that are not what they were when it was built; no checkpoint has any."""
-        now = _buffer_sums(self.module)
+        now = buffer_sums(self.module)
         return [name for name, built in self._built_buffers.items() if now.get(name) != built]
 
     def local_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -446,33 +445,6 @@ def _deepspeed_config(config: RunConfig, precision: str, world_size: int, *, par
         "gradient_clipping": 0.0,  # the loop clips, so that gradients are read once
         "zero_allow_untested_optimizer": True,
         "steps_per_print": None,
-    }
-
-
-@contextmanager
-def _as_it_was(module: nn.Module) -> Iterator[None]:
-    """Whatever happens inside, all parts are then in the mode that they were in, and hold the buffers that they held."""
-    parts = list(module.modules())
-    modes = [part.training for part in parts]
-    buffers = [
-        (part, name, buffer, buffer.clone()) for part in parts for name, buffer in part.named_buffers(recurse=False)
-    ]
-    try:
-        yield
-    finally:
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
-        for part, name, buffer, value in buffers:
-            setattr(part, name, buffer if torch.equal(buffer, value) else buffer.copy_(value))
-
-
-def _buffer_sums(module: nn.Module) -> dict[str, int]:
-    """A checksum of each buffer that belongs to the module's state; what is registered as not persistent does not."""
-    saved = module.state_dict(keep_vars=True).keys()
-    return {
-        name: zlib.crc32(buffer.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-        for name, buffer in module.named_buffers()
-        if name in saved
     }
 
 

@@ -9,11 +9,10 @@ from typing import Any, Literal
 import pytest
 import torch
 from tests.support.one_rank import backward, build, digest_of, random_batch, tiny_config, train
-from torch import nn
 
 from stormsail.platform.checkpoint.shards import Shard, ShardSpec
 from stormsail.platform.errors import ConfigError, StateMismatchError
-from stormsail.workers.engine import MASTER, ZeroEngine, _as_it_was, _word_sum
+from stormsail.workers.engine import MASTER, ZeroEngine, _word_sum
 
 pytestmark = [pytest.mark.usefixtures("one_rank"), pytest.mark.filterwarnings("ignore")]  # DeepSpeed's own
 
@@ -215,40 +214,6 @@ def test_an_optimizer_with_quantised_state_is_refused_at_its_first_step(workshop
     with pytest.raises(ConfigError, match="'state1' is uint8, not float32") as caught:
         train(engine, range(1))
     assert caught.value.where == "optimizer.factory"
-
-
-class _Wilful(nn.Module):
-    """Counts its passes in one buffer, replaces another, and keeps one part out of training mode on purpose."""
-
-    passes: torch.Tensor
-    last: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frozen = nn.BatchNorm1d(2).eval()
-        self.learning = nn.BatchNorm1d(2)
-        self.register_buffer("passes", torch.zeros(()))
-        self.register_buffer("last", torch.zeros(2))
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        self.passes += 1.0
-        self.last = values.mean(0)
-        learnt: torch.Tensor = self.learning(self.frozen(values))
-        return learnt
-
-
-def test_a_look_leaves_modes_and_buffers_of_a_model_as_they_were() -> None:
-    model = _Wilful()
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    held = dict(model.named_buffers())
-    with _as_it_was(model):
-        model.eval()
-        model(torch.ones(3, 2))
-        model.train()
-        model(torch.ones(3, 2))
-    assert (model.training, model.learning.training, model.frozen.training) == (True, True, False)
-    assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
-    assert all(buffer is held[name] for name, buffer in model.named_buffers())
 
 
 def test_the_word_sum_is_the_same_wherever_a_shard_begins_and_shows_a_changed_bit() -> None:
