@@ -60,15 +60,9 @@ class Answering:
                 # No repair for a run that ends anyway: the newest committed state stands.
                 return Directive(incident.generation, stop_reason=self._ledger.stop_reason)
             self._ledger.move(RunEvent.FAULT)
-            reason = str(incident.evidence.get("reason", ""))
             self._ledger.note(
                 "fault.detected",
-                step=incident.step,
-                kind=str(incident.kind),
-                onset=incident.onset,
-                severity=incident.severity,
-                evidence=incident.evidence,
-                error=reason,
+                **_facts(incident),
             )
         # Not under the lock: what is being published must be able to note that it was.
         self._committer.settle(SETTLE_S)
@@ -115,12 +109,7 @@ class Answering:
         told = decision.to_json()
         self._ledger.note(
             "ladder.shadowed",
-            step=incident.step,
-            kind=str(incident.kind),
-            onset=incident.onset,
-            severity=incident.severity,
-            evidence=incident.evidence,
-            error=str(incident.evidence.get("reason", "")),
+            **_facts(incident),
             diagnosis=likely,
             action=decision.action,
             reason=decision.reason,
@@ -135,8 +124,24 @@ class Answering:
         return Directive(self._ledger.record.generation, stop_reason="an older generation asked")
 
 
+def _reason(incident: Incident) -> str:
+    return str(incident.evidence.get("reason", ""))
+
+
+def _facts(incident: Incident) -> dict[str, Any]:
+    """What is noted of an incident, whatever becomes of it."""
+    return {
+        "step": incident.step,
+        "kind": str(incident.kind),
+        "onset": incident.onset,
+        "severity": incident.severity,
+        "evidence": incident.evidence,
+        "error": _reason(incident),
+    }
+
+
 def _fault(incident: Incident, found: Diagnosis | None = None) -> ladder.Fault:
-    detail = str(incident.evidence.get("reason", ""))
+    detail = _reason(incident)
     if found is not None:
         detail += f"; diagnosis: {found.cause}, {found.confidence:.0%} sure"
     return ladder.Fault(
