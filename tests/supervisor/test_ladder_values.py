@@ -5,24 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from tests.support.ladder_run import POLICY
+
 from stormsail.platform.config.model import RunConfig
 from stormsail.platform.config.repair import LadderSection
 from stormsail.platform.messages import CheckpointRef, FaultKind, Tier
 from stormsail.supervisor.ladder import CandidateCheckpoint, Fault, LadderPolicy, LadderState, decide
-
-POLICY = LadderPolicy(
-    probation_steps=50,
-    episodes_per_hour=6,
-    episodes_total=50,
-    reset_after_steps=1000,
-    rollback_min_steps=10,
-    rollback_lr_factor=0.8,
-    fp32_window_steps=100,
-    fp32_margin_steps=10,
-    lr_floor=0.5,
-    lr_hold_steps=200,
-    lr_ramp_steps=1000,
-)
 
 
 def test_the_policy_is_taken_from_the_configuration() -> None:

@@ -5,27 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.support.ladder_run import POLICY
 
 from stormsail.platform.errors import InternalError
 from stormsail.platform.messages import CheckpointRef, FaultKind, Tier
 from stormsail.supervisor import repairs
 from stormsail.supervisor.candidates import CandidateCheckpoint
 from stormsail.supervisor.ladder_state import Episode, LadderState, Restore
-from stormsail.supervisor.ladder_values import Fault, LadderPolicy
+from stormsail.supervisor.ladder_values import Fault
 
-POLICY = LadderPolicy(
-    probation_steps=50,
-    episodes_per_hour=6,
-    episodes_total=50,
-    reset_after_steps=1000,
-    rollback_min_steps=10,
-    rollback_lr_factor=0.8,
-    fp32_window_steps=100,
-    fp32_margin_steps=10,
-    lr_floor=0.5,
-    lr_hold_steps=200,
-    lr_ramp_steps=1000,
-)
 SAVED = CheckpointRef(1, 50)
 
 
